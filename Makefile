@@ -1,0 +1,45 @@
+# Two commands do all set-up on a fresh clone: `make serve` and `make test`. Both make .venv first (`make env`).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The first of these that runs and is 3.11, 3.12 or 3.13 makes the environment; `make env PYTHON=/path/to/python` overrides.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo "$$p" && break; done)
+
+.PHONY: help env serve test lint format bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+env: $(STAMP) ## make .venv and install what constraints.txt pins (torch already in .venv is kept)
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then echo "make env: no Python 3.11, 3.12 or 3.13 found; install one or give PYTHON=/path/to/python" >&2; exit 1; fi
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,dev]'
+	@touch $@
+
+serve: env ## start the OpenAI endpoint on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
+	$(BIN)/specpilot serve $(SERVE_ARGS)
+
+lint: env ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## lint, types and all tests (PYTEST_ARGS="-k tree")
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+format: env ## let ruff rewrite the layout and the import order
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+bench: env ## decode the built-in prompts plainly and speculatively; one JSON object on stdout
+	$(BIN)/specpilot demo --json
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

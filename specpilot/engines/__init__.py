@@ -1,0 +1,1 @@
+"""Engines behind one contract (``base.Engine``)."""

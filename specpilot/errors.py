@@ -1,0 +1,65 @@
+"""Every error SpecPilot raises on purpose.
+
+SpecPilotError
+├── ConfigError       a setting, file or environment value is wrong         (also ValueError)
+├── CheckpointError   a model folder is damaged, incomplete or does not fit (also ValueError)
+├── RequestError      the caller's request cannot be served as asked        (also ValueError)
+├── Unsupported       well-formed, but this build or device cannot do it
+├── Overloaded        no room now; try again later
+└── EngineError       the engine itself failed
+
+A message says what, got, expected, and what to do. The service maps this tree to HTTP codes in one file.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "EngineError",
+    "Overloaded",
+    "RequestError",
+    "SpecPilotError",
+    "Unsupported",
+]
+
+
+class SpecPilotError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(SpecPilotError, ValueError):
+    """A setting, file or environment value is wrong."""
+
+
+class CheckpointError(SpecPilotError, ValueError):
+    """A model folder is damaged, incomplete or does not fit its partner; the message names the tensor or key."""
+
+
+class RequestError(SpecPilotError, ValueError):
+    """The caller's request cannot be served as asked.
+
+    ``param`` names the request field at fault and ``code`` is a stable word for programs
+    (``context_length_exceeded``, ``model_not_found``, ``invalid_value``).
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class Unsupported(SpecPilotError):
+    """Well-formed, but this build or device cannot do it."""
+
+
+class Overloaded(SpecPilotError):
+    """No room now. ``retry_after_s`` is the server's guess of when there will be."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineError(SpecPilotError):
+    """The engine itself failed; the request may have done nothing wrong."""
