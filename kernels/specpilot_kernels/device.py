@@ -1,9 +1,9 @@
 """Which kernel architecture a device can run, as a typed answer instead of an exception.
 
-The kernels are built for two architectures that do not replace each other: ``sm90`` (compute capability 9.0: H100,
-H200) and ``sm120`` (12.0: RTX PRO 6000 Blackwell). Both are compiled for their exact architecture ("a" targets), so
-a 10.0 device runs neither, although its number lies between
-(https://docs.nvidia.com/cuda/cuda-c-programming-guide/, "Family-Specific and Architecture-Specific Features").
+The kernels are written for two architectures that do not replace each other: ``sm90`` (compute capability
+9.0: H100, H200) and ``sm120`` (12.0: RTX PRO 6000 Blackwell). Both are compiled for their exact architecture
+(targets ``sm_90a`` and ``sm_120a``), and such code runs on no other, not even a newer one
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/, "Architecture-Specific Features").
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class UnsupportedDevice:
     reason: str
 
 
-def classify_device(index: int, name: str, capability: tuple[int, int]) -> SupportedDevice | UnsupportedDevice:
+def classify_device(
+    index: int, name: str, capability: tuple[int, int]
+) -> SupportedDevice | UnsupportedDevice:
     """Match a compute capability (major, minor) against the architectures the kernels are built for."""
     arch = _ARCH_BY_CAPABILITY.get(capability)
     if arch is None:
@@ -48,15 +50,17 @@ def classify_device(index: int, name: str, capability: tuple[int, int]) -> Suppo
 def query_device(index: int = 0) -> SupportedDevice | UnsupportedDevice:
     """Ask the driver about CUDA device ``index``.
 
-    A machine without CUDA or without that device is an ``UnsupportedDevice``, not an error: callers choose what to
-    do and must say so. A negative index is a ValueError.
+    A machine without CUDA or without that device is an ``UnsupportedDevice``, not an error: callers choose
+    what to do and must say so. A negative index is a ValueError.
     """
     if index < 0:
         raise ValueError(f"index: got {index}, expected a CUDA device number >= 0")
     import torch  # here, so that importing this module costs nothing
 
     if not torch.cuda.is_available():
-        return UnsupportedDevice(index, f"torch {torch.__version__} sees no CUDA device; the kernels need one")
+        return UnsupportedDevice(
+            index, f"torch {torch.__version__} sees no CUDA device; the kernels need one"
+        )
     count = torch.cuda.device_count()
     if index >= count:
         return UnsupportedDevice(index, f"CUDA device {index} does not exist; this machine has {count}")
