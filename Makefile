@@ -19,7 +19,8 @@ env: $(STAMP) ## make .venv and install what constraints.txt pins (torch already
 
 $(STAMP): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "make env: no Python 3.11, 3.12 or 3.13 found; install one or give PYTHON=/path/to/python" >&2; exit 1; fi
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@echo "make env: installing into $(VENV); the first time takes minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,dev]'
 	@touch $@
 
