@@ -1,0 +1,14 @@
+"""Drafters: what proposes tokens, and the lattice its proposals are read from."""
+
+from specpilot.draft.drafter import BorrowedTarget, Draft, Drafter, DrafterState, TargetDimensions
+from specpilot.draft.lattice import Lattice, top_candidates
+
+__all__ = [
+    "BorrowedTarget",
+    "Draft",
+    "Drafter",
+    "DrafterState",
+    "Lattice",
+    "TargetDimensions",
+    "top_candidates",
+]

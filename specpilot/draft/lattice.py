@@ -1,0 +1,134 @@
+"""The lattice: a drafter's candidates by depth with an edge score from every candidate to every candidate one
+deeper.
+
+Depth t of the lattice (t = 0 .. D-1) proposes the token t + 1 places after the root, the last committed
+token. Chains and draft trees are both read off a lattice; a drafter without edge scores is the special case
+of equal rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+__all__ = ["Lattice", "top_candidates"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Candidates and edge scores of one draft.
+
+    Attributes
+    ----------
+    candidate_ids : Tensor, int64, (D, K)
+        Token ids proposed at each depth; no id twice within a depth.
+    edge_scores : Tensor, float32, (D, K, K)
+        ``edge_scores[t, p, c]`` is the unnormalised score of candidate ``c`` at depth t when candidate ``p``
+        was taken at depth t - 1. Depth 0 follows the root, so only its row 0 has a meaning.
+    """
+
+    candidate_ids: Tensor
+    edge_scores: Tensor
+
+    def __post_init__(self) -> None:
+        if self.candidate_ids.ndim != 2 or self.edge_scores.shape != (*self.candidate_ids.shape, self.width):
+            raise ValueError(
+                f"lattice: candidate_ids {tuple(self.candidate_ids.shape)} and edge_scores "
+                f"{tuple(self.edge_scores.shape)} do not fit; expected (D, K) and (D, K, K)"
+            )
+
+    @property
+    def depth(self) -> int:
+        """D, the number of drafted positions."""
+        return self.candidate_ids.shape[0]
+
+    @property
+    def width(self) -> int:
+        """K, the number of candidates at each depth."""
+        return self.candidate_ids.shape[1]
+
+    @cached_property
+    def edge_logprobs(self) -> Tensor:
+        """Natural-log probability of each candidate given the one before it, float32, (D, K, K); rows sum to
+        1."""
+        return torch.log_softmax(self.edge_scores, dim=-1)
+
+    def greedy_chain(self) -> Tensor:
+        """Follow the best edge from the root.
+
+        Returns
+        -------
+        Tensor, int64, (D,)
+            Token ids. Among equal scores the lowest token id wins, whatever the candidates' order.
+        """
+        scores, ids = self.edge_scores, self.candidate_ids
+        is_best = scores == scores.amax(-1, keepdim=True)
+        best = torch.where(is_best, ids[:, None, :], torch.iinfo(torch.int64).max).argmin(-1)
+        return self._walk(best)[0]
+
+    def sample_chain(self, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw a chain, each token from softmax(score / temperature) of the row the chain has reached.
+
+        Parameters
+        ----------
+        temperature
+            Above 0.
+        generator
+            Advanced by D * K float64 draws, whatever the scores.
+
+        Returns
+        -------
+        ids : Tensor, int64, (D,)
+        q_rows : Tensor, float64, (D, K)
+            The law each token was drawn from, over the candidates of its depth.
+        """
+        if not temperature > 0.0:
+            raise ValueError(
+                f"temperature: got {temperature}, expected a number above 0 (greedy_chain draws nothing)"
+            )
+        scores = self.edge_scores.double() / temperature
+        # Gumbel-max: argmax(score + g) with g = -log(exponential) has law softmax(score). One noise row per
+        # depth is enough because a chain visits one parent per depth.
+        noise = torch.empty(self.candidate_ids.shape, dtype=torch.float64, device=scores.device)
+        noise = noise.exponential_(generator=generator).log_().neg_()
+        ids, parents = self._walk((scores + noise[:, None, :]).argmax(-1))
+        rows = scores[torch.arange(self.depth, device=scores.device), parents]
+        return ids, torch.softmax(rows, dim=-1)
+
+    def _walk(self, child_of: Tensor) -> tuple[Tensor, Tensor]:
+        """Follow ``child_of`` (D, K) from the root: token ids (D,) and the row taken at each depth (D,)."""
+        children, rows, picks, row = child_of.tolist(), [], [], 0
+        for depth_children in children:
+            rows.append(row)
+            row = depth_children[row]
+            picks.append(row)
+        index = torch.tensor(picks, device=self.candidate_ids.device)
+        ids = self.candidate_ids.gather(1, index[:, None])[:, 0]
+        return ids, torch.tensor(rows, device=self.candidate_ids.device)
+
+
+def top_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest logits of each row with their token ids, largest first, equal logits by token id.
+
+    Parameters
+    ----------
+    logits : Tensor, float32, (R, V)
+    k
+        1 <= k <= V.
+
+    Returns
+    -------
+    values : Tensor, float32, (R, k)
+    ids : Tensor, int64, (R, k)
+    """
+    if not 1 <= k <= logits.shape[-1]:
+        raise ValueError(f"k: got {k}, expected 1 to {logits.shape[-1]}, the width of the logits")
+    values, ids = logits.topk(min(k + 1, logits.shape[-1]), dim=-1)
+    # topk leaves the order of equal values open, inside the list and at its border; only then pay for a
+    # stable sort.
+    if bool((values[:, 1:] == values[:, :-1]).any()):
+        values, ids = logits.sort(dim=-1, descending=True, stable=True)
+    return values[:, :k], ids[:, :k]

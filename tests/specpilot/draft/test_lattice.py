@@ -1,0 +1,137 @@
+"""Chains read off a lattice: brute force, ties, and the law of sampled chains."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from specpilot.draft import Lattice, top_candidates
+from tests.oracles.statistics import chi_square_p_value
+
+
+def random_lattice(depth: int, width: int, seed: int, levels: int | None = None) -> Lattice:
+    """``levels`` draws scores from that many integers, so that ties abound."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.stack([torch.randperm(50, generator=generator)[:width] for _ in range(depth)])
+    shape = (depth, width, width)
+    scores = torch.randn(shape, generator=generator) * 2.0
+    if levels is not None:
+        scores = torch.randint(levels, shape, generator=generator).float()
+    return Lattice(ids, scores)
+
+
+def rows_of(lattice: Lattice, chain: Tensor) -> list[Tensor]:
+    """The score row each token of ``chain`` was chosen from."""
+    row, rows = 0, []
+    for depth, token in enumerate(chain.tolist()):
+        rows.append(lattice.edge_scores[depth, row])
+        row = lattice.candidate_ids[depth].tolist().index(token)
+    return rows
+
+
+@given(st.integers(1, 15), st.integers(1, 16), st.integers(0, 2**32), st.sampled_from([None, 1, 2, 4]))
+def test_greedy_chain_takes_the_best_score_and_the_lowest_id_among_equals(depth, width, seed, levels):
+    lattice = random_lattice(depth, width, seed, levels)
+    chain = lattice.greedy_chain()
+    assert chain.dtype == torch.int64
+    for ids, row, token in zip(
+        lattice.candidate_ids.tolist(), rows_of(lattice, chain), chain.tolist(), strict=True
+    ):
+        best = row.max()
+        assert token == min(one for one, score in zip(ids, row.tolist(), strict=True) if score == best)
+
+
+@given(st.integers(1, 6), st.integers(2, 16), st.integers(0, 2**32), st.integers(0, 2**32))
+def test_greedy_chain_ignores_the_order_of_candidates(depth, width, seed, shuffle):
+    lattice = random_lattice(depth, width, seed, levels=2)
+    generator = torch.Generator().manual_seed(shuffle)
+    orders = [torch.randperm(width, generator=generator) for _ in range(depth)]
+    ids = torch.stack([lattice.candidate_ids[t, orders[t]] for t in range(depth)])
+    scores = torch.stack(
+        [
+            lattice.edge_scores[t][orders[t - 1] if t else torch.arange(width)][:, orders[t]]
+            for t in range(depth)
+        ]
+    )
+    assert torch.equal(Lattice(ids, scores).greedy_chain(), lattice.greedy_chain())
+
+
+def test_edge_logprobs_are_normalised_over_the_candidates():
+    lattice = random_lattice(4, 16, 0)
+    assert torch.allclose(lattice.edge_logprobs.exp().sum(-1), torch.ones(4, 16), atol=1e-6)
+    difference = lattice.edge_logprobs - lattice.edge_scores
+    assert torch.allclose(difference, difference[..., :1].expand_as(difference), atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.3])
+def test_sampled_chains_have_the_law_of_the_realised_rows(temperature):
+    """Chi-square over all 3^3 chains, 6,000 draws, fixed seed, level 0.001."""
+    lattice = random_lattice(3, 3, 5)
+    generator = torch.Generator().manual_seed(11)
+    index = {chain: n for n, chain in enumerate(itertools.product(*lattice.candidate_ids.tolist()))}
+    law = torch.empty(len(index), dtype=torch.float64)
+    for chain, n in index.items():
+        rows = rows_of(lattice, torch.tensor(chain))
+        picks = [ids.index(token) for ids, token in zip(lattice.candidate_ids.tolist(), chain, strict=True)]
+        law[n] = torch.tensor(
+            [
+                torch.softmax(row.double() / temperature, -1)[pick]
+                for row, pick in zip(rows, picks, strict=True)
+            ]
+        ).prod()
+    assert law.sum() == pytest.approx(1.0, abs=1e-12)
+    counts = torch.zeros(len(index))
+    for n in range(6_000):
+        ids, q_rows = lattice.sample_chain(temperature, generator)
+        counts[index[tuple(ids.tolist())]] += 1
+        if n < 100:
+            expected = [torch.softmax(row.double() / temperature, -1) for row in rows_of(lattice, ids)]
+            assert torch.allclose(q_rows, torch.stack(expected), atol=1e-12)
+    assert chi_square_p_value(counts, law) > 0.001
+    wrong = torch.softmax(law.log() * 1.3, -1)  # negative control: as if drawn at another temperature
+    assert chi_square_p_value(counts, wrong) < 1e-6
+
+
+def test_a_cold_temperature_walks_the_greedy_chain():
+    lattice = random_lattice(7, 16, 3)
+    ids, q_rows = lattice.sample_chain(1e-5, torch.Generator().manual_seed(0))
+    assert torch.equal(ids, lattice.greedy_chain())
+    assert (q_rows.amax(-1) == 1.0).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
+def test_sampling_needs_a_temperature(temperature):
+    with pytest.raises(ValueError, match="temperature"):
+        random_lattice(2, 2, 0).sample_chain(temperature, torch.Generator())
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(3, 4, 5\)"):
+        Lattice(torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, 4, 5))
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([None, 1, 3, 20]), st.data()
+)
+def test_top_candidates_equal_a_full_sort_with_ties_by_token_id(rows, vocab, seed, levels, data):
+    k = data.draw(st.integers(1, vocab))
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, vocab, generator=generator)
+    if levels is not None:
+        logits = torch.randint(levels, (rows, vocab), generator=generator).float()
+    values, ids = top_candidates(logits, k)
+    for row, row_values, row_ids in zip(logits.tolist(), values.tolist(), ids.tolist(), strict=True):
+        order = [token for _, token in sorted((-row[token], token) for token in range(vocab))][:k]
+        assert row_ids == order
+        assert row_values == [row[token] for token in order]
+
+
+@pytest.mark.parametrize("k", [0, 6])
+def test_top_candidates_refuse_an_impossible_count(k):
+    with pytest.raises(ValueError, match="expected 1 to 5"):
+        top_candidates(torch.zeros(2, 5), k)
