@@ -1,8 +1,8 @@
 """A module's public names are exactly its ``__all__``.
 
-Public is what the module itself defines at its top level without a leading underscore. A package's
-``__init__`` may also list names it imports (that is how a family exports its members); any other module
-exports only its own. Files are parsed, not imported.
+Public is what the module itself defines at its top level without a leading underscore, except its logger
+and its type variables. A package's ``__init__`` may also list names it imports (that is how a family
+exports its members); any other module exports only its own. Files are parsed, not imported.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ def assigned_names(target: ast.expr) -> Iterator[str]:
         yield from assigned_names(target.value)
 
 
+def is_machinery(value: ast.expr) -> bool:
+    """A logger or a type variable, which every module makes for itself."""
+    makers = {"getLogger", "TypeVar", "TypeVarTuple", "ParamSpec"}
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in makers
+
+
 def top_level_names(body: list[ast.stmt]) -> tuple[set[str], set[str]]:
     """Names a module body defines, and names it imports; conditional blocks count."""
     defined: set[str] = set()
@@ -33,6 +39,8 @@ def top_level_names(body: list[ast.stmt]) -> tuple[set[str], set[str]]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined.add(node.name)
+        elif isinstance(node, ast.Assign) and is_machinery(node.value):
+            continue
         elif isinstance(node, ast.Assign):
             defined.update(name for target in node.targets for name in assigned_names(target))
         elif isinstance(node, ast.AnnAssign):
@@ -102,7 +110,9 @@ def test_a_wrong_all_is_found(tmp_path: Path, text: str, complaint: str) -> None
 
 def test_a_right_all_passes(tmp_path: Path) -> None:
     path = tmp_path / "made_up.py"
-    path.write_text(
-        "import os\n__all__ = ['build']\n_CACHE = {}\ndef build(): ...\ndef _inner(): ...\n", encoding="utf-8"
+    text = (
+        "import logging\n__all__ = ['build']\n_CACHE = {}\nlog = logging.getLogger(__name__)\n"
+        "def build(): ...\ndef _inner(): ...\n"
     )
+    path.write_text(text, encoding="utf-8")
     assert find_faults(Module("made_up", path, is_package=False)) == []
