@@ -1,0 +1,1 @@
+"""The reference engine: every mechanism in its plain form, on PyTorch; the judge of everything else."""

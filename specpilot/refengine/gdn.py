@@ -1,16 +1,17 @@
 """Gated delta rule: the recurrence of Gated DeltaNet, in token order and in chunks.
 
-With row vectors q_t, k_t (d_k), v_t (d_v), log decay g_t <= 0 and write strength beta_t in (0, 1), a head keeps a state
-h in R^{d_k x d_v} and does, for every token,
+With row vectors q_t, k_t (d_k), v_t (d_v), log decay g_t <= 0 and write strength beta_t in (0, 1), a head
+keeps a state h in R^{d_k x d_v} and does, for every token,
 
     h   <- exp(g_t) h                      decay
     w_t  = beta_t (v_t - k_t h)            what the state does not know yet
     h   <- h + k_t^T w_t                   rank-one write
     o_t  = q_t h                           read-out
 
-(Gated Delta Networks, https://arxiv.org/abs/2412.06464, section 3). Every function here is pure, differentiable, batched
-and works on any device; the model's inference path and the training code share them. Queries and keys come in normalised
-(:func:`normalise_queries_and_keys`) and with key heads already repeated to value heads.
+(Gated Delta Networks, https://arxiv.org/abs/2412.06464, section 3). Every function here is pure,
+differentiable, batched and works on any device; the model's inference path and the training code share them.
+Queries and keys come in normalised (:func:`normalise_queries_and_keys`) and with key heads already repeated
+to value heads.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+__all__ = [
+    "L2_EPS",
+    "DeltaRuleOutput",
+    "chunk_gated_delta_rule",
+    "decay_and_beta",
+    "normalise_queries_and_keys",
+    "recurrent_gated_delta_rule",
+    "state_after",
+]
 
 L2_EPS = 1e-6
 """Added to the squared norm of queries and keys."""
@@ -37,8 +48,9 @@ class DeltaRuleOutput(NamedTuple):
     pseudo_values : Tensor, (B, H, T, d_v)
         The vectors w_t that were written.
     log_decay : Tensor, (B, H, T)
-        Sum of g from the first token of the token's chunk up to and including the token itself (the recurrent form is
-        one chunk). Within one chunk :func:`state_after` rebuilds the state after any token from these.
+        Sum of g from the first token of the token's chunk up to and including the token itself (the recurrent
+        form is one chunk). Within one chunk :func:`state_after` rebuilds the state after any token from
+        these.
     """
 
     output: Tensor
@@ -55,7 +67,8 @@ def normalise_queries_and_keys(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def decay_and_beta(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn the two gate projections into log decay g = -exp(A_log) softplus(a + dt_bias) and beta = sigmoid(b).
+    """Turn the two gate projections into log decay g = -exp(A_log) softplus(a + dt_bias) and beta =
+    sigmoid(b).
 
     Parameters
     ----------
@@ -116,15 +129,16 @@ def chunk_gated_delta_rule(
 ) -> DeltaRuleOutput:
     """Run the rule chunk by chunk: the same numbers up to rounding, in matrix products.
 
-    Inside a chunk with decay D_ij = exp(G_i - G_j) for j <= i, the written vectors solve the unit lower triangular system
+    Inside a chunk with decay D_ij = exp(G_i - G_j) for j <= i, the written vectors solve the unit lower
+    triangular system
 
         (I + tril(diag(beta) (D * K K^T), -1)) W = diag(beta) (V - diag(exp G) K h_0)
 
-    The right-hand side is linear in h_0, so one batched solve over all chunks prepares W = U - Y h_0 and only two small
-    products per chunk are sequential.
+    The right-hand side is linear in h_0, so one batched solve over all chunks prepares W = U - Y h_0 and only
+    two small products per chunk are sequential.
 
-    Parameters and result are those of :func:`recurrent_gated_delta_rule`; any T >= 1 is allowed, ``chunk_size`` is the
-    number of tokens in a chunk. Autocast is off inside: the state needs float32.
+    Parameters and result are those of :func:`recurrent_gated_delta_rule`; any T >= 1 is allowed,
+    ``chunk_size`` is the number of tokens in a chunk. Autocast is off inside: the state needs float32.
     """
     with torch.autocast(q.device.type, enabled=False):
         dtype = _compute_dtype(q)
@@ -197,14 +211,15 @@ def _initial_state(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
 
 def _split(x: Tensor, chunk_size: int) -> Tensor:
     """(B, H, T, d) -> (B, H, num_chunks, chunk_size, d), zero padded at the end."""
-    x = F.pad(x, (0, 0, 0, -x.shape[2] % chunk_size))
-    return x.unflatten(2, (-1, chunk_size))
+    chunks: Tensor = F.pad(x, (0, 0, 0, -x.shape[2] % chunk_size)).unflatten(2, (-1, chunk_size))
+    return chunks
 
 
 def _pairwise_decay(log_decay: Tensor) -> Tensor:
     """D_ij = exp(G_i - G_j) for j <= i, else 0; (..., C) -> (..., C, C).
 
-    Masked before the exponential: above the diagonal the exponent is positive and may overflow, and inf * 0 is nan.
+    Masked before the exponential: above the diagonal the exponent is positive and may overflow, and inf * 0
+    is nan.
     """
     difference = log_decay.unsqueeze(-1) - log_decay.unsqueeze(-2)
     future = torch.ones(difference.shape[-2:], dtype=torch.bool, device=difference.device).triu(1)
