@@ -1,0 +1,120 @@
+"""Text completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from specpilot.engines.base import Chunk
+from specpilot.errors import RequestError
+from specpilot_service.formats.base import AnswerHead, finish_reason
+from specpilot_service.logprobs import CompletionLogprobWriter, prompt_logprobs
+from specpilot_service.planning import ChoicePlan, plan_choices
+from specpilot_service.runtime import ServiceRuntime
+from specpilot_service.schemas import (
+    Completion,
+    CompletionChoice,
+    CompletionChunk,
+    CompletionChunkChoice,
+    CompletionLogprobs,
+    CompletionRequest,
+    SpeculationReport,
+    Usage,
+)
+
+__all__ = ["CompletionFormat"]
+
+# The engine scores a prompt with the most likely token at each position and no others.
+_MAX_ECHO_LOGPROBS = 1
+
+
+class CompletionFormat:
+    """``AnswerFormat`` of ``/v1/completions``; ``echo`` with ``logprobs`` teacher-forces the prompt."""
+
+    def __init__(self, body: CompletionRequest) -> None:
+        if body.echo and (body.logprobs or 0) > _MAX_ECHO_LOGPROBS:
+            message = f"logprobs: got {body.logprobs}, at most {_MAX_ECHO_LOGPROBS} together with echo"
+            raise RequestError(message, param="logprobs")
+        self._body = body
+        self.includes_usage = bool(body.stream_options and body.stream_options.include_usage)
+
+    def plan(self, runtime: ServiceRuntime, request_id: str) -> list[ChoicePlan]:
+        body = self._body
+        prompts = [runtime.engine.tokenize(p) if isinstance(p, str) else p for p in body.prompt]
+        return plan_choices(
+            runtime,
+            body,
+            prompts,
+            prompt_param="prompt",
+            max_new_tokens=body.max_tokens,
+            top_logprobs=body.logprobs,
+            is_echo_only=body.echo and body.max_tokens == 0,
+            request_id=request_id,
+        )
+
+    def writer(self, runtime: ServiceRuntime, plan: ChoicePlan) -> _CompletionWriter:
+        return _CompletionWriter(runtime, self._body, plan)
+
+    def frame(self, head: AnswerHead, part: CompletionChunkChoice, report: SpeculationReport | None) -> str:
+        return self._json(CompletionChunk(**asdict(head), choices=[part], specpilot=report))
+
+    def usage_frame(self, head: AnswerHead, usage: Usage, report: SpeculationReport) -> str:
+        return self._json(CompletionChunk(**asdict(head), choices=[], usage=usage, specpilot=report))
+
+    def _json(self, chunk: CompletionChunk) -> str:
+        # With include_usage every frame has the field, null until the last; without it no frame has it.
+        return chunk.model_dump_json(exclude=None if self.includes_usage else {"usage"})
+
+    def whole(
+        self,
+        head: AnswerHead,
+        choices: Sequence[Sequence[CompletionChunkChoice]],
+        usage: Usage,
+        report: SpeculationReport,
+    ) -> str:
+        answer = Completion(
+            **asdict(head), choices=[self._join(parts) for parts in choices], usage=usage, specpilot=report
+        )
+        return answer.model_dump_json()
+
+    def _join(self, parts: Sequence[CompletionChunkChoice]) -> CompletionChoice:
+        logprobs = None
+        if self._body.logprobs is not None:
+            lists = [part.logprobs for part in parts if part.logprobs]
+            logprobs = CompletionLogprobs(
+                tokens=[item for part in lists for item in part.tokens],
+                token_logprobs=[item for part in lists for item in part.token_logprobs],
+                top_logprobs=[item for part in lists for item in part.top_logprobs],
+                text_offset=[item for part in lists for item in part.text_offset],
+            )
+        reason = parts[-1].finish_reason
+        assert reason is not None  # the last chunk of an answer has one, see generation.decoding
+        text = "".join(part.text for part in parts)
+        return CompletionChoice(index=parts[0].index, text=text, logprobs=logprobs, finish_reason=reason)
+
+
+class _CompletionWriter:
+    def __init__(self, runtime: ServiceRuntime, body: CompletionRequest, plan: ChoicePlan) -> None:
+        self._engine, self._body, self._plan = runtime.engine, body, plan
+        self._logprobs = CompletionLogprobWriter(runtime.engine)
+
+    def opening(self) -> CompletionChunkChoice | None:
+        if not self._body.echo:
+            return None
+        prompt, ids = self._body.prompt[self._plan.prompt_index], self._plan.prompt_ids
+        text = prompt if isinstance(prompt, str) else self._engine.detokenize(ids)
+        logprobs = None
+        if self._body.logprobs is not None:
+            score = self._engine.score(ids, 1) if len(ids) > 1 else None
+            logprobs = self._logprobs.write(prompt_logprobs(ids, score, self._body.logprobs))
+        return CompletionChunkChoice(index=self._plan.index, text=text, logprobs=logprobs, finish_reason=None)
+
+    def part(self, chunk: Chunk) -> CompletionChunkChoice | None:
+        logprobs = None
+        if self._body.logprobs is not None and chunk.logprobs:
+            logprobs = self._logprobs.write((e.token_id, e.logprob, e.top) for e in chunk.logprobs)
+        if not chunk.text and logprobs is None and chunk.finish_reason is None:
+            return None
+        return CompletionChunkChoice(
+            index=self._plan.index, text=chunk.text, logprobs=logprobs, finish_reason=finish_reason(chunk)
+        )

@@ -1,0 +1,120 @@
+"""From a checked request body to the generations it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from specpilot.engines.base import EngineDescription, GenerateRequest, SamplingParams
+from specpilot.errors import RequestError
+from specpilot_service.runtime import ServiceRuntime
+from specpilot_service.schemas.common import MAX_CHOICES, SamplingFields
+
+__all__ = ["ChoicePlan", "plan_choices", "sampling_of"]
+
+
+@dataclass(frozen=True)
+class ChoicePlan:
+    """One choice of the answer. ``request`` is None when the prompt is only echoed."""
+
+    index: int
+    prompt_index: int
+    prompt_ids: tuple[int, ...]
+    request: GenerateRequest | None
+
+
+def sampling_of(body: SamplingFields, *, max_new_tokens: int, top_logprobs: int | None) -> SamplingParams:
+    """OpenAI's defaults where the body says nothing: temperature 1, top_p 1."""
+    return SamplingParams(
+        max_new_tokens=max_new_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        seed=body.seed,
+        stop=tuple(body.stop),
+        ignore_eos=body.ignore_eos,
+        top_logprobs=top_logprobs,
+    )
+
+
+def plan_choices(
+    runtime: ServiceRuntime,
+    body: SamplingFields,
+    prompts: Sequence[Sequence[int]],
+    *,
+    prompt_param: str,
+    max_new_tokens: int | None,
+    top_logprobs: int | None,
+    is_echo_only: bool = False,
+    request_id: str,
+) -> list[ChoicePlan]:
+    """Every choice of the request, all checked before the first one starts.
+
+    Parameters
+    ----------
+    prompt_param
+        Name of the field the prompts came from, for messages.
+    max_new_tokens
+        None: as many as the context holds.
+    is_echo_only
+        Nothing is generated; ``max_new_tokens`` is 0 then.
+    """
+    num_choices = len(prompts) * body.num_choices
+    if num_choices > MAX_CHOICES:
+        got = f"{len(prompts)} prompts with n = {body.num_choices}"
+        message = f"{prompt_param}: got {got}, expected at most {MAX_CHOICES} choices; split the request"
+        raise RequestError(message, param=prompt_param)
+    plans: list[ChoicePlan] = []
+    for prompt_index, prompt_ids in enumerate(prompts):
+        limit = _check_prompt(prompt_ids, max_new_tokens, runtime.description, prompt_param)
+        sampling = None
+        if not is_echo_only:
+            sampling = sampling_of(body, max_new_tokens=limit, top_logprobs=top_logprobs)
+        for choice_index in range(body.num_choices):
+            request = None
+            if sampling is not None:
+                request = GenerateRequest(
+                    prompt_ids,
+                    replace(sampling, seed=_shift_seed(sampling.seed, choice_index)),
+                    _drafter_of(runtime, body),
+                    f"{request_id}-{len(plans)}",
+                )
+            plans.append(ChoicePlan(len(plans), prompt_index, tuple(prompt_ids), request))
+    return plans
+
+
+def _drafter_of(runtime: ServiceRuntime, body: SamplingFields) -> str | None:
+    """The drafter of a request: its own choice, else the engine's default; None is plain decoding."""
+    if body.speculation is None:
+        return runtime.description.default_drafter
+    name, known = body.speculation.drafter, ("none", *runtime.description.drafters)
+    if name not in known:
+        message = f"speculation.drafter: got {name!r}, expected one of: {', '.join(known)}"
+        raise RequestError(message, param="speculation.drafter")
+    return None if name == "none" else name
+
+
+def _check_prompt(
+    prompt_ids: Sequence[int], max_new_tokens: int | None, description: EngineDescription, param: str
+) -> int:
+    """The number of tokens to generate. The engine checks too, but here no other prompt has run yet."""
+    num_prompt, context = len(prompt_ids), description.context_length
+    if num_prompt == 0:
+        raise RequestError(f"{param}: got no tokens, expected at least one", param=param)
+    for token_id in prompt_ids:
+        if not 0 <= token_id < description.vocab_size:
+            expected = f"token ids from 0 to {description.vocab_size - 1}"
+            raise RequestError(f"{param}: got token id {token_id}, expected {expected}", param=param)
+    wanted = 1 if max_new_tokens is None else max_new_tokens
+    if num_prompt + wanted > context:
+        raise RequestError(
+            f"{param}: got {num_prompt} prompt tokens and {wanted} to generate, expected at most {context} "
+            "together (the context length); shorten the prompt or lower max_tokens",
+            param=param,
+            code="context_length_exceeded",
+        )
+    return context - num_prompt if max_new_tokens is None else max_new_tokens
+
+
+def _shift_seed(seed: int | None, choice_index: int) -> int | None:
+    """Seed of one of n choices: they differ, and choice 0 is what the same request with n = 1 gives."""
+    return None if seed is None else (seed + choice_index + 2**63) % 2**64 - 2**63

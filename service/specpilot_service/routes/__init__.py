@@ -1,0 +1,3 @@
+"""One router per noun."""
+
+__all__: list[str] = []

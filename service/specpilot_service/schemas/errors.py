@@ -1,0 +1,18 @@
+"""The one shape of every error."""
+
+from __future__ import annotations
+
+from specpilot_service.schemas.common import ResponseModel
+
+__all__ = ["ErrorBody", "ErrorDetail"]
+
+
+class ErrorDetail(ResponseModel):
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorBody(ResponseModel):
+    error: ErrorDetail

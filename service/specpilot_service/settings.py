@@ -1,0 +1,97 @@
+"""Every setting of the service, from command-line flags or ``SPECPILOT_*`` variables; read nowhere else."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from specpilot.engines.base import NumericMode
+from specpilot.errors import ConfigError
+
+__all__ = ["ENV_PREFIX", "Settings", "load_settings"]
+
+ENV_PREFIX = "SPECPILOT_"
+
+
+class Settings(BaseSettings):
+    """Serve the OpenAI endpoint. Every flag is also a variable: --max-waiting is SPECPILOT_MAX_WAITING."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        extra="forbid",
+        frozen=True,
+        cli_kebab_case=True,
+        cli_prog_name="specpilot serve",
+    )
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    model: Path | None = Field(default=None, description="folder of the target; default: the bundled model")
+    drafter: str | None = Field(
+        default=None, min_length=1, description="drafter of requests that name none; 'none' decodes plainly"
+    )
+    mode: NumericMode = Field(
+        default="serve", description="numeric mode: judge (batch invariant) or serve (fastest)"
+    )
+    num_threads: int | None = Field(
+        default=None, ge=1, le=1024, description="threads of the engine; default: its choice"
+    )
+    max_waiting: int = Field(
+        default=64, ge=0, le=10_000, description="requests that may wait; more are answered 429"
+    )
+    max_body_bytes: int = Field(
+        default=2 * 2**20, ge=1024, description="largest request body; larger ones are answered 413"
+    )
+    drain_timeout_s: float = Field(
+        default=30.0, ge=0, le=86_400, description="how long SIGTERM waits for running requests"
+    )
+    stall_timeout_s: float = Field(
+        default=60.0, gt=0, description="a client that takes no bytes for so long is cut off"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least severe log shown"
+    )
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _refuse_empty_path(cls, value: object) -> object:
+        if value == "":
+            raise ValueError(
+                "an empty path would mean the current folder; leave it out for the bundled model"
+            )
+        return value
+
+
+def load_settings(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from command-line flags, then variables, then defaults.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown flag or ``SPECPILOT_*`` variable and for every wrong value, with its name.
+    """
+    _refuse_unknown_variables(environ)
+    try:
+        return Settings(_cli_parse_args=list(arguments), _cli_exit_on_error=False)  # type: ignore[call-arg]
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: got {e['input']!r}, {e['msg']}" for e in error.errors()
+        )
+        raise ConfigError(f"settings: {problems}") from None
+    except SettingsError as error:
+        raise ConfigError(f"settings: {error}") from None
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
+    for name in sorted(environ):
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+            close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+            raise ConfigError(f"environment: got unknown variable {name}, expected a known one; {hint}")

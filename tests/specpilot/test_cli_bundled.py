@@ -1,0 +1,94 @@
+"""The verbs on the bundled model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specpilot
+from specpilot.bench.rows import ROW_VERSION
+from specpilot.cli import main
+
+pytestmark = pytest.mark.skipif(
+    not (Path(specpilot.__file__).parent / "models" / "bundled" / "target").exists(),
+    reason="the bundled model is not in this checkout",
+)
+
+QUESTION = "Tom has 3 apples and buys 4 more. How many apples does Tom have now?"
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    exit_code = main([*arguments, "--json"])
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 1
+    return exit_code, json.loads(out)
+
+
+def test_generate(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("generate", QUESTION, "--max-tokens", "24", "--mode", "judge")
+    exit_code, answer = run_json(capsys, *call)
+    assert exit_code == 0 and answer["drafter"] == "dflash2" and answer["tau"] > 1
+    exit_code, plain = run_json(capsys, *call, "--drafter", "none")
+    assert exit_code == 0 and plain["drafter"] == "none" and plain["tau"] == 1.0
+    assert plain["token_ids"] == answer["token_ids"] and plain["text"] == answer["text"]
+    assert main(call) == 0
+    captured = capsys.readouterr()
+    assert captured.out == answer["text"] + "\n"
+    assert "tau" in captured.err
+
+
+def test_generate_seeded_raw_with_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    call = (
+        "generate",
+        "def add(a, b):",
+        "--raw",
+        "--temperature",
+        "0.8",
+        "--seed",
+        "5",
+        "--max-tokens",
+        "16",
+        "--mode",
+        "judge",
+    )
+    (_, first), (_, second) = run_json(capsys, *call), run_json(capsys, *call)
+    assert first["token_ids"] == second["token_ids"]
+    middle = len(first["text"]) // 2
+    _, stopped = run_json(capsys, *call, "--stop", first["text"][middle : middle + 2])
+    assert len(stopped["text"]) <= middle and stopped["finish_reason"] == "stop"
+
+
+def test_unknown_drafter_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, answer = run_json(capsys, "generate", "Hi", "--drafter", "eagle9")
+    assert (
+        exit_code == 2 and "eagle9" in answer["error"]["message"] and "dflash2" in answer["error"]["message"]
+    )
+
+
+def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, report = run_json(capsys, "demo", "--max-tokens", "24")
+    assert exit_code == 0 and report["ids_equal"] is True
+    assert report["drafters"]["dflash2"]["tau"] > 1
+    assert report["drafters"]["dflash2"]["speedup_over_ar"] > 0
+    assert isinstance(report["serve"]["first_divergences"], list)
+
+
+def test_bench(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    rows = [
+        {"id": "one", "prompt": QUESTION},
+        {"turns": ["Write a Python function that adds two numbers.", "Now three."]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    call = ("bench", "--requests", str(path), "--drafter", "dflash2", "--max-tokens", "24", "--mode", "judge")
+    exit_code, row = run_json(capsys, *call)
+    assert exit_code == 0 and row["row_version"] == ROW_VERSION
+    assert (row["num_requests"], row["num_answers"], row["num_diverged"]) == (2, 3, 0)
+    assert row["tau"] == pytest.approx(1 + sum(row["accept_by_position"]))
+    assert len(row["requests"]["sha256"]) == len(row["chat_template_sha256"]) == 64
+    assert row["options"]["drafter"] == "dflash2" and row["engine"]["numeric_mode"] == "judge"
+    exit_code, error = run_json(capsys, *call[:4], "eagle9")
+    assert exit_code == 2 and "eagle9" in error["error"]["message"]
