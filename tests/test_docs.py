@@ -30,6 +30,7 @@ LINKED_HOSTS = {
     "huggingface.co",
     "json-schema.org",
     "keepachangelog.com",
+    "llvm.org",
     "numba.readthedocs.io",
     "semver.org",
     "www.apache.org",
