@@ -163,11 +163,13 @@ def chunk_gated_delta_rule(
         q_decayed, k_to_end = q * from_start, (k * to_end).transpose(-1, -2)
         whole = from_start[..., -1:, :]
 
+        # unbind, not indexing: its backward gathers all chunks once instead of adding each into a tensor of zeros.
+        parts = (x.unbind(2) for x in (u, y, scores, q_decayed, k_to_end, whole))
         outputs, written = [], []
-        for c in range(q.shape[2]):
-            w = u[:, :, c] - y[:, :, c] @ h
-            outputs.append(q_decayed[:, :, c] @ h + scores[:, :, c] @ w)
-            h = whole[:, :, c] * h + k_to_end[:, :, c] @ w
+        for u_c, y_c, scores_c, q_c, k_c, whole_c in zip(*parts, strict=True):
+            w = u_c - y_c @ h
+            outputs.append(q_c @ h + scores_c @ w)
+            h = whole_c * h + k_c @ w
             written.append(w)
         return DeltaRuleOutput(
             torch.cat(outputs, 2)[:, :, :num_tokens],

@@ -1,9 +1,8 @@
-"""The gated delta rule at inference: one sequence, value heads grouped by key head, prefixes that can be
-committed.
+"""The gated delta rule at inference: one sequence, grouped heads, prefixes that can be committed.
 
 Both rules keep, for every run of rows, what was written instead of the states it led to: keys, written
-vectors and decays rebuild the state after any prefix. Shapes use G key heads, each with R value heads side by
-side; a state is (G, d_k, R * d_v), so one product reads it for all value heads of a group. See
+vectors and decays rebuild the state after any prefix. Shapes use G key heads, each with R value heads side
+by side; a state is (G, d_k, R * d_v), so one product reads it for all value heads of a group. See
 :mod:`specpilot.refengine.gdn` for the mathematics.
 """
 
@@ -20,8 +19,7 @@ __all__ = ["ChunkRule", "DeltaRule", "RecurrentRule", "Written", "stack_layers"]
 
 @dataclass(frozen=True)
 class Written:
-    """What a run of at most ``DeltaRule.max_rows`` rows wrote. Leading axes (layers) are allowed in front of
-    G.
+    """What a run of at most ``DeltaRule.max_rows`` rows wrote; axes for layers may stand in front.
 
     Attributes
     ----------
@@ -40,11 +38,10 @@ class Written:
     decay: Tensor
 
 
-def stack_layers(runs: list[Written], start: Tensor | None = None) -> Written:
-    """Put the runs of several layers behind a new leading axis; ``start`` saves stacking when it exists
-    stacked."""
+def stack_layers(runs: list[Written], start: Tensor) -> Written:
+    """Put the runs of several layers behind a new leading axis; ``start`` is their states, stacked."""
     return Written(
-        torch.stack([run.start for run in runs]) if start is None else start,
+        start,
         torch.stack([run.keys for run in runs]),
         torch.stack([run.values for run in runs]),
         torch.stack([run.decay for run in runs]),
@@ -57,17 +54,29 @@ class DeltaRule(Protocol):
     max_rows: int
 
     def run(
-        self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, start: Tensor
+        self, queries_keys: Tensor, values: Tensor, g: Tensor, beta: Tensor, start: Tensor
     ) -> tuple[Tensor, Written]:
-        """Read-outs and what was written.
+        """Read out and write for T <= max_rows rows.
 
-        q, k : (G, T, d_k); v : (G, T, R, d_v); g, beta : (G, T, R); result (G, T, R, d_v). ``start`` stays as
-        it is.
+        Parameters
+        ----------
+        queries_keys : Tensor, (T, G, 2, d_k)
+            Normalised query and key of every group.
+        values : Tensor, (T, G, R, d_v)
+        g, beta : Tensor, (T, G, R)
+            Log decay and write strength.
+        start : Tensor, (G, d_k, R * d_v)
+            State before the run, left as it is.
+
+        Returns
+        -------
+        read : Tensor, (T, G, R, d_v)
+        run : Written
         """
         ...
 
-    def state_after(self, run: Written, num_rows: int) -> Tensor:
-        """State after the first ``num_rows`` rows of a run, new memory."""
+    def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:
+        """Turn ``state``, equal to ``run.start``, into the state after the first ``num_rows`` rows, in place."""
         ...
 
 
@@ -77,83 +86,92 @@ class ChunkRule:
     max_rows = 64
 
     def run(
-        self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, start: Tensor
+        self, queries_keys: Tensor, values: Tensor, g: Tensor, beta: Tensor, start: Tensor
     ) -> tuple[Tensor, Written]:
-        num_groups, num_rows, num_heads, value_dim = v.shape
-        kq = torch.cat((k, q), 1)
-        read = torch.bmm(kq, start).view(num_groups, 2, num_rows, num_heads, value_dim)
-        products = torch.bmm(kq, k.transpose(1, 2)).view(num_groups, 2, 1, num_rows, num_rows)
-        log_decay = g if num_rows == 1 else g.cumsum(1)
+        if values.shape[0] == 1:
+            return self._run_one(queries_keys[0], values[0], g[0], beta[0], start)
+        num_rows, num_groups, num_heads, value_dim = values.shape
+        qk = queries_keys.permute(1, 2, 0, 3).reshape(num_groups, 2 * num_rows, -1)
+        keys = qk[:, num_rows:]
+        read = torch.bmm(qk, start).view(num_groups, 2, num_rows, num_heads, value_dim).transpose(2, 3)
+        products = torch.bmm(qk, keys.transpose(1, 2)).view(num_groups, 2, 1, num_rows, num_rows)
+        log_decay = g.cumsum(0).permute(1, 2, 0)  # (G, R, T)
+        beta = beta.permute(1, 2, 0).unsqueeze(-1)
         from_start = log_decay.exp().unsqueeze(-1)
-        right = v.addcmul(from_start, read[:, 0], value=-1).mul_(beta.unsqueeze(-1))
-        output = read[:, 1] * from_start
-        if num_rows == 1:
-            written = right
-            output.addcmul_(products[:, 1].unsqueeze(-1).view(num_groups, 1, 1, 1), written)
-        else:
-            by_head = log_decay.transpose(1, 2)
-            decay = (
-                (by_head.unsqueeze(-1) - by_head.unsqueeze(-2))
-                .masked_fill_(_future(num_rows), -torch.inf)
-                .exp_()
-            )
-            # The solve reads the strict lower triangle only and takes the diagonal as ones.
-            system = decay * products[:, 0] * beta.transpose(1, 2).unsqueeze(-1)
-            solved = torch.linalg.solve_triangular(
-                system, right.transpose(1, 2), upper=False, unitriangular=True
-            )
-            output += torch.matmul(decay.mul_(products[:, 1]), solved).transpose(1, 2)
-            written = solved.transpose(1, 2)
-        return output, Written(start, k, written.reshape(num_groups, num_rows, -1), log_decay)
+        # Future exponents are masked before exp: they are positive and may overflow.
+        decay = log_decay.unsqueeze(-1) - log_decay.unsqueeze(-2)
+        decay.masked_fill_(torch.ones(num_rows, num_rows, dtype=torch.bool).triu_(1), -torch.inf).exp_()
+        right = values.permute(1, 2, 0, 3).addcmul(from_start, read[:, 1], value=-1).mul_(beta)
+        # The solve reads the strict lower triangle only and takes the diagonal as ones.
+        written = torch.linalg.solve_triangular(
+            (decay * products[:, 1]).mul_(beta), right, upper=False, unitriangular=True
+        )
+        output = (read[:, 0] * from_start).add_(torch.matmul(decay.mul_(products[:, 0]), written))
+        flat = written.transpose(1, 2).reshape(num_groups, num_rows, -1)
+        return output.permute(2, 0, 1, 3).contiguous(), Written(start, keys, flat, log_decay.transpose(1, 2))
 
-    def state_after(self, run: Written, num_rows: int) -> Tensor:
+    def _run_one(
+        self, qk: Tensor, values: Tensor, g: Tensor, beta: Tensor, start: Tensor
+    ) -> tuple[Tensor, Written]:
+        """One row: the solve is the identity."""
+        num_groups, num_heads, value_dim = values.shape
+        read = torch.bmm(qk, start).view(num_groups, 2, num_heads, value_dim)
+        query_key = torch.bmm(qk, qk.transpose(1, 2))[:, :1, 1:]
+        factor = g.exp().unsqueeze(-1)
+        written = values.addcmul(factor, read[:, 1], value=-1).mul_(beta.unsqueeze(-1))
+        output = (read[:, 0] * factor).addcmul_(query_key, written)
+        run = Written(start, qk[:, 1:], written.view(num_groups, 1, -1), g.unsqueeze(1))
+        return output.unsqueeze(0), run
+
+    def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:
         last = run.decay[..., num_rows - 1 : num_rows, :]
-        whole = last.exp()
-        value_dim = run.values.shape[-1] // whole.shape[-1]
+        by_head = state.unflatten(-1, (last.shape[-1], -1))
+        by_head.mul_(last.exp().unsqueeze(-1))
         values = run.values[..., :num_rows, :]
         if num_rows > 1:
             to_end = (last - run.decay[..., :num_rows, :]).exp_().unsqueeze(-1)
-            values = (values.unflatten(-1, (-1, value_dim)) * to_end).flatten(-2)
-        state = run.start * whole.repeat_interleave(value_dim, -1)
-        return state.add_(torch.matmul(run.keys[..., :num_rows, :].transpose(-1, -2), values))
+            values = (values.unflatten(-1, (last.shape[-1], -1)) * to_end).flatten(-2)
+        keys = run.keys[..., :num_rows, :].transpose(-1, -2)
+        state.view(-1, *state.shape[-2:]).baddbmm_(keys.flatten(0, -3), values.flatten(0, -3))
 
 
 class RecurrentRule:
     """Judge mode: row after row, every operation of a fixed shape.
 
-    ``state_after`` replays the rows with the very multiplications and additions of ``run``: these round the
-    same way in any shape, so a committed prefix is bit for bit the state that a run of the prefix alone would
-    have reached.
+    ``advance_`` replays the rows with the very multiplications and additions of ``run``: these round the same
+    way in any shape, so a committed prefix is bit for bit the state that a run of the prefix alone would have
+    reached.
     """
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
 
     def run(
-        self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, start: Tensor
+        self, queries_keys: Tensor, values: Tensor, g: Tensor, beta: Tensor, start: Tensor
     ) -> tuple[Tensor, Written]:
-        num_groups, num_rows, num_heads, value_dim = v.shape
         factor = g.exp()
-        state = start
-        outputs, written = [], []
+        state = start.clone()
+        reads, written = [], []
+        for t in range(values.shape[0]):
+            query, key = queries_keys[t, :, :1], queries_keys[t, :, 1:]
+            self._decay_(state, factor[t])
+            w = (values[t] - torch.bmm(key, state).view_as(values[t])) * beta[t].unsqueeze(-1)
+            self._write_(state, key, w.flatten(1))
+            reads.append(torch.bmm(query, state).view_as(values[t]))
+            written.append(w.flatten(1))
+        keys = queries_keys[:, :, 1].transpose(0, 1)
+        return torch.stack(reads), Written(start, keys, torch.stack(written, 1), factor.transpose(0, 1))
+
+    def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:
         for t in range(num_rows):
-            state = state * factor[:, t : t + 1].repeat_interleave(value_dim, -1)
-            known = torch.bmm(k[:, t : t + 1], state).view(num_groups, num_heads, value_dim)
-            w = ((v[:, t] - known) * beta[:, t].unsqueeze(-1)).view(num_groups, 1, -1)
-            state = state + k[:, t].unsqueeze(-1) * w
-            outputs.append(torch.bmm(q[:, t : t + 1], state))
-            written.append(w)
-        output = torch.cat(outputs, 1).view(num_groups, num_rows, num_heads, value_dim)
-        return output, Written(start, k, torch.cat(written, 1), factor)
+            self._decay_(state, run.decay[..., t, :])
+            self._write_(state, run.keys[..., t, :].unsqueeze(-2), run.values[..., t, :])
 
-    def state_after(self, run: Written, num_rows: int) -> Tensor:
-        state = run.start
-        value_dim = run.values.shape[-1] // run.decay.shape[-1]
-        for t in range(num_rows):
-            state = state * run.decay[..., t : t + 1, :].repeat_interleave(value_dim, -1)
-            state = state + run.keys[..., t, :].unsqueeze(-1) * run.values[..., t : t + 1, :]
-        return state
+    @staticmethod
+    def _decay_(state: Tensor, factor: Tensor) -> None:
+        state.unflatten(-1, (factor.shape[-1], -1)).mul_(factor[..., None, :, None])
 
-
-def _future(num_rows: int) -> Tensor:
-    return torch.ones(num_rows, num_rows, dtype=torch.bool).triu_(1)
+    @staticmethod
+    def _write_(state: Tensor, key: Tensor, written: Tensor) -> None:
+        # Two operations on purpose: a fused multiply-add would round differently from shape to shape.
+        state.add_(key.transpose(-1, -2) * written.unsqueeze(-2))

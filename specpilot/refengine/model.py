@@ -14,7 +14,7 @@ from specpilot.engines.base import NumericMode
 from specpilot.errors import ConfigError, EngineError, RequestError, Unsupported
 from specpilot.refengine.attention import Block, GatedAttention
 from specpilot.refengine.checkpoint import read_tensors, target_shapes
-from specpilot.refengine.config import TargetConfig
+from specpilot.refengine.config import ARCHITECTURE, TargetConfig
 from specpilot.refengine.gdn_layer import GatedDeltaNet
 from specpilot.refengine.gdn_rules import ChunkRule, DeltaRule, RecurrentRule
 from specpilot.refengine.mlp import Mlp
@@ -109,6 +109,11 @@ class TargetModel:
                 self.judge_tile = find_invariant_tile(self._row_functions(), self._dtype)
             self._rule.max_rows = self.judge_tile
 
+    @property
+    def architecture(self) -> str:
+        """Class name in the checkpoint's ``architectures``; drafters resolve their tap convention from it."""
+        return ARCHITECTURE
+
     def new_state(self, max_tokens: int) -> SequenceState:
         """Empty state of a sequence of at most ``max_tokens`` tokens; RequestError beyond the context
         length."""
@@ -116,8 +121,14 @@ class TargetModel:
 
     @torch.no_grad()
     def embed(self, ids: Tensor) -> Tensor:
-        """(T,) int64 -> (T, hidden_size)."""
-        return F.embedding(ids, self._embedding)
+        """(T,) int64 -> (T, hidden_size); RequestError for an id outside the vocabulary."""
+        try:
+            return F.embedding(ids, self._embedding)
+        except IndexError:
+            raise RequestError(
+                f"token ids: got {int(ids.min())} to {int(ids.max())}, "
+                f"expected 0 to {self.config.vocab_size - 1}"
+            ) from None
 
     @torch.no_grad()
     def forward(self, ids: Tensor, state: SequenceState, *, taps: tuple[int, ...] = ()) -> TargetOutput:
@@ -137,18 +148,13 @@ class TargetModel:
         for tap in taps:
             if not 0 <= tap < self.config.num_layers:
                 raise EngineError(f"taps: got layer {tap}, expected 0 to {self.config.num_layers - 1}")
-        lowest, highest = int(ids.min()), int(ids.max())
-        if lowest < 0 or highest >= self.config.vocab_size:
-            raise RequestError(
-                f"token ids: got {lowest} to {highest}, expected 0 to {self.config.vocab_size - 1}"
-            )
+        rows = self.embed(ids)
         state.open_rows(ids.shape[0])
         block_rows = self.judge_tile or SERVE_BLOCK_ROWS
         outputs = []
         for first in range(0, ids.shape[0], block_rows):
-            outputs.append(
-                self._run_block(ids[first : first + block_rows], state.num_tokens + first, state, taps)
-            )
+            block = rows[first : first + block_rows]
+            outputs.append(self._run_block(block, state.num_tokens + first, state, taps))
         if len(outputs) == 1:
             return outputs[0]
         return TargetOutput(torch.cat([o.hidden for o in outputs]), torch.cat([o.taps for o in outputs]))
@@ -162,10 +168,9 @@ class TargetModel:
         return torch.cat(parts)[: hidden.shape[0]].float()
 
     def _run_block(
-        self, ids: Tensor, position: int, state: SequenceState, taps: tuple[int, ...]
+        self, x: Tensor, position: int, state: SequenceState, taps: tuple[int, ...]
     ) -> TargetOutput:
-        num_rows = ids.shape[0]
-        x = self.embed(ids)
+        num_rows = x.shape[0]
         rotation = self._rotation[position : position + num_rows]
         if self.judge_tile is not None:
             (x,) = tiles(x, self.judge_tile)

@@ -127,9 +127,11 @@ class SequenceState:
             )
         if num_rows and self._runs:
             run_index = (num_rows - 1) // self._rule.max_rows
-            start = self._recurrent if run_index == 0 else None
-            run = stack_layers([runs[run_index] for runs in self._runs], start)
-            self._recurrent = self._rule.state_after(run, num_rows - run_index * self._rule.max_rows)
+            runs = [layer_runs[run_index] for layer_runs in self._runs]
+            if run_index > 0:
+                self._recurrent = torch.stack([run.start for run in runs])
+            rows_of_run = num_rows - run_index * self._rule.max_rows
+            self._rule.advance_(self._recurrent, stack_layers(runs, self._recurrent), rows_of_run)
         # A clone, so that a window of three rows does not keep a prompt's worth of rows alive.
         self._conv = [inputs[num_rows : num_rows + self._window].clone() for inputs in self._conv]
         self._runs = [[] for _ in self._runs]
@@ -139,16 +141,18 @@ class SequenceState:
     def extend_conv(self, gdn_index: int, rows: Tensor) -> Tensor:
         """Append convolution inputs, (T, channels); they come back with the rows their windows reach back to
         in front."""
-        inputs = torch.cat((self._conv[gdn_index], rows))
-        self._conv[gdn_index] = inputs
-        return inputs[-(rows.shape[0] + self._window) :]
+        before = self._conv[gdn_index]
+        self._conv[gdn_index] = inputs = torch.cat((before, rows))
+        return inputs if len(before) == self._window else inputs[-(len(rows) + self._window) :]
 
     def recurrent_start(self, gdn_index: int) -> Tensor:
         """Recurrent state before the next run of a layer."""
         runs = self._runs[gdn_index]
         if not runs:
             return self._recurrent[gdn_index]
-        return self._rule.state_after(runs[-1], self._rule.max_rows)
+        state = runs[-1].start.clone()
+        self._rule.advance_(state, runs[-1], self._rule.max_rows)
+        return state
 
     def extend_recurrent(self, gdn_index: int, run: Written) -> None:
         self._runs[gdn_index].append(run)
