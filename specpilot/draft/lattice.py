@@ -52,8 +52,7 @@ class Lattice:
 
     @cached_property
     def edge_logprobs(self) -> Tensor:
-        """Natural-log probability of each candidate given the one before it, float32, (D, K, K); rows sum to
-        1."""
+        """Natural-log probability of a candidate given the one before it, float32, (D, K, K)."""
         return torch.log_softmax(self.edge_scores, dim=-1)
 
     def greedy_chain(self) -> Tensor:
@@ -64,10 +63,13 @@ class Lattice:
         Tensor, int64, (D,)
             Token ids. Among equal scores the lowest token id wins, whatever the candidates' order.
         """
-        scores, ids = self.edge_scores, self.candidate_ids
-        is_best = scores == scores.amax(-1, keepdim=True)
-        best = torch.where(is_best, ids[:, None, :], torch.iinfo(torch.int64).max).argmin(-1)
-        return self._walk(best)[0]
+        ids, chain, row = self.candidate_ids.tolist(), [], 0
+        for depth, depth_ids in enumerate(ids):
+            scores = self.edge_scores[depth, row].tolist()
+            best = max(scores)
+            token, row = min((depth_ids[c], c) for c, score in enumerate(scores) if score == best)
+            chain.append(token)
+        return torch.tensor(chain, device=self.candidate_ids.device)
 
     def sample_chain(self, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw a chain, each token from softmax(score / temperature) of the row the chain has reached.
@@ -94,20 +96,18 @@ class Lattice:
         # depth is enough because a chain visits one parent per depth.
         noise = torch.empty(self.candidate_ids.shape, dtype=torch.float64, device=scores.device)
         noise = noise.exponential_(generator=generator).log_().neg_()
-        ids, parents = self._walk((scores + noise[:, None, :]).argmax(-1))
-        rows = scores[torch.arange(self.depth, device=scores.device), parents]
-        return ids, torch.softmax(rows, dim=-1)
-
-    def _walk(self, child_of: Tensor) -> tuple[Tensor, Tensor]:
-        """Follow ``child_of`` (D, K) from the root: token ids (D,) and the row taken at each depth (D,)."""
-        children, rows, picks, row = child_of.tolist(), [], [], 0
-        for depth_children in children:
-            rows.append(row)
-            row = depth_children[row]
+        child_of = (scores + noise[:, None, :]).argmax(-1).tolist()
+        parents, picks, row = [], [], 0
+        for children in child_of:
+            parents.append(row)
+            row = children[row]
             picks.append(row)
-        index = torch.tensor(picks, device=self.candidate_ids.device)
-        ids = self.candidate_ids.gather(1, index[:, None])[:, 0]
-        return ids, torch.tensor(rows, device=self.candidate_ids.device)
+        depths = torch.arange(self.depth, device=scores.device)
+        ids = self.candidate_ids[depths, torch.tensor(picks, device=scores.device)]
+        rows = scores[depths, torch.tensor(parents, device=scores.device)]
+        # Written out: torch.softmax wakes all threads even for a few numbers, which can cost milliseconds.
+        weights = (rows - rows.amax(-1, keepdim=True)).exp()
+        return ids, weights / weights.sum(-1, keepdim=True)
 
 
 def top_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:

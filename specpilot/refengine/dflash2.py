@@ -16,7 +16,7 @@ and context in srt/speculative/dflash_worker_v2.py), stated here once for engine
   keys. Norms are plain (times weight).
 * **Layer.** ``h = input_layernorm(x)``; the attention convolution makes its coefficients from h, convolves h,
   and after attention convolves the sublayer's output with the other half of the same coefficients; the same
-  around the MLP. See :class:`specpilot.refengine.dflash2_backbone.GroupedConv`. Convolutions never look
+  around the MLP. See ``dflash2_backbone.py``. Convolutions never look
   before row 0.
 * **Lattice.** With h_i the final-normed row i (i = 1 .. B-1), the candidates are the K largest logits of the
   *target's* LM head on h_i, and ``score(a -> b) = logit(b) + <P[a] * (W h_i), S[b]>`` for candidate b after
@@ -38,8 +38,9 @@ from torch import Tensor
 from specpilot.draft import BorrowedTarget, Draft, Lattice, top_candidates
 from specpilot.engines.base import NumericMode
 from specpilot.errors import CheckpointError
+from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.dflash2_backbone import Backbone, ContextCache
-from specpilot.refengine.dflash2_checkpoint import expected_shapes, read_tensors
+from specpilot.refengine.dflash2_checkpoint import draft_shapes
 from specpilot.refengine.dflash2_config import DFlash2Config, resolve_target_taps, tap_convention
 
 __all__ = ["MAX_BLOCK_ROWS", "DFlash2Drafter", "DFlash2State", "load_dflash2"]
@@ -65,7 +66,7 @@ class DFlash2State:
         return 2 * self.cache.keys.numel() * self.cache.keys.element_size()
 
 
-class Selector:
+class _Selector:
     """Scores transitions between the candidates of neighbouring positions."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
@@ -112,7 +113,7 @@ class DFlash2Drafter:
         self.mode = mode
         self._target = target
         self._backbone = Backbone(config, tensors)
-        self._selector = Selector(tensors)
+        self._selector = _Selector(tensors)
         self._mask_row = target.embed(torch.tensor([config.mask_token_id])).float()
 
     @torch.inference_mode()
@@ -216,4 +217,4 @@ def load_dflash2(path: Path, *, target: BorrowedTarget, mode: NumericMode) -> DF
                 f"({target.architecture}); this drafter was trained for another target"
             )
     resolve_target_taps(target.architecture, config.target_layer_ids, target.config.num_layers)
-    return DFlash2Drafter(config, read_tensors(path, expected_shapes(config)), target, mode)
+    return DFlash2Drafter(config, read_tensors(path, draft_shapes(config)), target, mode)

@@ -1,26 +1,17 @@
-"""Tensors of a DFlash2 drafter: their names and shapes as SGLang 0.5.20 loads them, read and checked.
+"""Names and shapes of a DFlash2 drafter's tensors, as SGLang 0.5.20 loads them.
 
-SGLang skips tensors it does not know and never notices a missing one; here both are refused by name.
+SGLang skips tensors it does not know and never notices a missing one;
+:func:`specpilot.refengine.checkpoint.read_tensors` refuses both by name.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
-
-from specpilot.errors import CheckpointError
 from specpilot.refengine.dflash2_config import DFlash2Config
 
-__all__ = ["expected_shapes", "read_tensors"]
-
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+__all__ = ["draft_shapes"]
 
 
-def expected_shapes(config: DFlash2Config) -> dict[str, tuple[int, ...]]:
+def draft_shapes(config: DFlash2Config) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor of the checkpoint. No embedding and no head: they are the target's."""
     hidden, width = config.hidden_size, config.num_heads * config.head_dim
     kv_width, taps = config.num_kv_heads * config.head_dim, len(config.target_layer_ids)
@@ -57,67 +48,3 @@ def expected_shapes(config: DFlash2Config) -> dict[str, tuple[int, ...]]:
     for index in range(config.num_layers):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
-
-
-def read_tensors(path: Path, expected: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Read exactly the ``expected`` tensors of a checkpoint folder, as float32.
-
-    Parameters
-    ----------
-    path
-        Folder with ``model.safetensors``, or with shards and ``model.safetensors.index.json``.
-    expected
-        Shape by tensor name.
-
-    Raises
-    ------
-    CheckpointError
-        A file is missing or damaged; a tensor is missing, unexpected, of another shape or type, or not
-        finite.
-    """
-    tensors: dict[str, Tensor] = {}
-    for file in _shards(path):
-        try:
-            with safe_open(file, framework="pt") as shard:
-                for name in shard.keys():  # noqa: SIM118  a safetensors file is not a dict
-                    if name in tensors:
-                        raise CheckpointError(
-                            f"{file}: tensor {name!r} stands in two files; re-export the checkpoint"
-                        )
-                    tensors[name] = shard.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                f"{file}: not a readable safetensors file ({error}); copy the checkpoint again"
-            ) from error
-    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or extra:
-        raise CheckpointError(
-            f"{path}: missing tensors {missing}, unexpected tensors {extra}; expected exactly those that "
-            "config.json implies"
-        )
-    for name, shape in expected.items():
-        tensor = tensors[name]
-        if tuple(tensor.shape) != shape or tensor.dtype not in _DTYPES:
-            raise CheckpointError(
-                f"{path}: tensor {name!r}: got shape {tuple(tensor.shape)} {tensor.dtype}, expected {shape} "
-                "in BF16, FP16 or FP32; config.json and weights do not belong together"
-            )
-        tensors[name] = tensor.float()
-        if not bool(tensors[name].isfinite().all()):
-            raise CheckpointError(
-                f"{path}: tensor {name!r} has values that are not finite; the file is damaged"
-            )
-    return tensors
-
-
-def _shards(path: Path) -> list[Path]:
-    index = path / "model.safetensors.index.json"
-    if not index.exists():
-        return [path / "model.safetensors"]
-    try:
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        return [path / name for name in sorted(set(names))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{index}: not a safetensors index ({error!r}); copy the checkpoint again"
-        ) from error

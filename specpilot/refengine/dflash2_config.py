@@ -9,19 +9,19 @@ of target is caught.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from specpilot.errors import CheckpointError, Unsupported
+from specpilot.refengine.config import read_json_object
 
 __all__ = ["DFlash2Config", "TapConvention", "resolve_target_taps", "tap_convention"]
 
 TapConvention = Literal["layer_input", "layer_output"]
 
-ARCHITECTURE = "DFlash2DraftModel"
+_ARCHITECTURE = "DFlash2DraftModel"
 
 _DFLASH_KEYS = {
     "block_size",
@@ -160,16 +160,7 @@ class DFlash2Config:
     @classmethod
     def read(cls, path: Path) -> DFlash2Config:
         """Read ``path/config.json``."""
-        file = path / "config.json"
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{file}: cannot be read as JSON ({error}); expected a drafter's config.json"
-            ) from error
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{file}: got {type(values).__name__}, expected a JSON object")
-        return cls.parse(values)
+        return cls.parse(read_json_object(path, "config.json"))
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> DFlash2Config:
@@ -183,10 +174,10 @@ class DFlash2Config:
             A key asks for arithmetic that this engine does not have.
         """
         _require(
-            values.get("architectures") == [ARCHITECTURE],
+            values.get("architectures") == [_ARCHITECTURE],
             "architectures",
             values.get("architectures"),
-            [ARCHITECTURE],
+            [_ARCHITECTURE],
         )
         dflash = values.get("dflash_config")
         if not isinstance(dflash, dict):

@@ -1,6 +1,6 @@
 """Oracle: SGLang 0.5.20's DFlash2 drafter, written down plainly from its equations.
 
-Batched, float64-free float32, no cache: the context's keys and values are recomputed from the taps on every
+Batched, float32, no cache: the context's keys and values are recomputed from the taps on every
 call. Sources in the wheel: srt/models/dflash.py (layers, convolution, selector),
 srt/speculative/dflash_worker_v2.py (block tokens and positions, context keys and values from projected taps).
 Independent of ``specpilot``.
@@ -23,9 +23,9 @@ def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def _rope(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """x (b, n, heads, d), positions (b, n): neox style, both halves rotated against each other."""
     half = x.shape[-1] // 2
-    inverse = 1.0 / theta ** (torch.arange(half, dtype=torch.float64) * 2 / x.shape[-1])
-    angle = (positions[..., None].double() * inverse)[:, :, None]
-    cos, sin = angle.cos().float(), angle.sin().float()
+    inverse = 1.0 / theta ** (torch.arange(half, dtype=torch.float32) * 2 / x.shape[-1])
+    angle = (positions[..., None] * inverse)[:, :, None]
+    cos, sin = angle.cos(), angle.sin()
     first, second = x[..., :half], x[..., half:]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from specpilot.errors import CheckpointError, Unsupported
 from specpilot.refengine.dflash2 import load_dflash2
-from specpilot.refengine.dflash2_checkpoint import expected_shapes
+from specpilot.refengine.dflash2_checkpoint import draft_shapes
 from specpilot.refengine.dflash2_config import DFlash2Config
 from tests.oracles.random_dflash2 import BASE_CONFIG, TinyTarget, make_config, make_tensors, write_checkpoint
 
@@ -34,7 +34,7 @@ def rewrite_config(folder, change):
 
 def test_names_and_shapes_are_those_of_a_random_checkpoint():
     shapes = {name: tuple(tensor.shape) for name, tensor in make_tensors(BASE_CONFIG, 0).items()}
-    assert expected_shapes(DFlash2Config.parse(BASE_CONFIG)) == shapes
+    assert draft_shapes(DFlash2Config.parse(BASE_CONFIG)) == shapes
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,16 @@ def test_every_missing_tensor_is_named(folder):
         change_tensors(folder, lambda tensors, name=name: tensors.pop(name))
         with pytest.raises(CheckpointError) as refusal:
             load(folder)
-        assert f"missing tensors ['{name}']" in str(refusal.value)
+        assert str(refusal.value).startswith(f"{name}: missing")
 
 
 @pytest.mark.parametrize(
     ("name", "tensor", "message"),
     [
-        ("lm_head.weight", torch.zeros(2, 2), r"unexpected tensors \['lm_head.weight'\]"),
-        ("fc.weight", torch.zeros(64, 128), r"'fc.weight': got shape \(64, 128\).*expected \(64, 192\)"),
-        ("norm.weight", torch.zeros(64, dtype=torch.int32), "'norm.weight'.*int32"),
-        ("norm.weight", torch.full((64,), float("nan")), "'norm.weight' has values that are not finite"),
+        ("lm_head.weight", torch.zeros(2, 2), r"lm_head\.weight: not a tensor of this architecture"),
+        ("fc.weight", torch.zeros(64, 128), r"fc\.weight: got shape \(64, 128\), expected \(64, 192\)"),
+        ("norm.weight", torch.zeros(64, dtype=torch.int32), r"norm\.weight: got dtype torch\.int32"),
+        ("norm.weight", torch.full((64,), float("nan")), r"norm\.weight: holds a value that is not finite"),
     ],
 )
 def test_tensors_that_do_not_fit(folder, name, tensor, message):
@@ -234,7 +234,7 @@ def test_a_tensor_in_two_shards(folder):
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": weight_map}), encoding="utf-8"
     )
-    with pytest.raises(CheckpointError, match=r"'norm\.weight' stands in two files"):
+    with pytest.raises(CheckpointError, match=r"norm\.weight: .*disagree"):
         load(folder)
 
 
