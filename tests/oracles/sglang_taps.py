@@ -2,8 +2,7 @@
 
 Sources in the wheel: srt/models/qwen3_5.py (layers are marked; a marked layer's call appends),
 srt/layers/communicator.py (what is appended is the residual stream the layer receives, before its norm),
-srt/models/qwen3_5_text.py and srt/models/qwen3_vl.py (how checkpoint ids become marks), srt/models/registry:
-architecture string to class.
+srt/models/qwen3_5_text.py and srt/models/qwen3_vl.py (how checkpoint ids become marks).
 """
 
 from __future__ import annotations
