@@ -93,20 +93,22 @@ class ChunkRule:
         num_rows, num_groups, num_heads, value_dim = values.shape
         qk = queries_keys.permute(1, 2, 0, 3).reshape(num_groups, 2 * num_rows, -1)
         keys = qk[:, num_rows:]
-        read = torch.bmm(qk, start).view(num_groups, 2, num_rows, num_heads, value_dim).transpose(2, 3)
+        read = torch.bmm(qk, start).view(num_groups, 2, num_rows, num_heads, value_dim)
+        queried, known = read.transpose(2, 3).unbind(1)  # (G, R, T, d_v) each
         products = torch.bmm(qk, keys.transpose(1, 2)).view(num_groups, 2, 1, num_rows, num_rows)
+        query_key, key_key = products.unbind(1)
         log_decay = g.cumsum(0).permute(1, 2, 0)  # (G, R, T)
         beta = beta.permute(1, 2, 0).unsqueeze(-1)
         from_start = log_decay.exp().unsqueeze(-1)
         # Future exponents are masked before exp: they are positive and may overflow.
         decay = log_decay.unsqueeze(-1) - log_decay.unsqueeze(-2)
         decay.masked_fill_(torch.ones(num_rows, num_rows, dtype=torch.bool).triu_(1), -torch.inf).exp_()
-        right = values.permute(1, 2, 0, 3).addcmul(from_start, read[:, 1], value=-1).mul_(beta)
+        right = values.permute(1, 2, 0, 3).addcmul(from_start, known, value=-1).mul_(beta)
         # The solve reads the strict lower triangle only and takes the diagonal as ones.
         written = torch.linalg.solve_triangular(
-            (decay * products[:, 1]).mul_(beta), right, upper=False, unitriangular=True
+            (decay * key_key).mul_(beta), right, upper=False, unitriangular=True
         )
-        output = (read[:, 0] * from_start).add_(torch.matmul(decay.mul_(products[:, 0]), written))
+        output = (queried * from_start).add_(torch.matmul(decay.mul_(query_key), written))
         flat = written.transpose(1, 2).reshape(num_groups, num_rows, -1)
         return output.permute(2, 0, 1, 3).contiguous(), Written(start, keys, flat, log_decay.transpose(1, 2))
 
@@ -115,12 +117,13 @@ class ChunkRule:
     ) -> tuple[Tensor, Written]:
         """One row: the solve is the identity."""
         num_groups, num_heads, value_dim = values.shape
-        read = torch.bmm(qk, start).view(num_groups, 2, num_heads, value_dim)
-        query_key = torch.bmm(qk, qk.transpose(1, 2))[:, :1, 1:]
+        query, key = qk.split(1, 1)
+        queried, known = torch.bmm(qk, start).view(num_groups, 2, num_heads, value_dim).unbind(1)
+        query_key = torch.bmm(query, key.transpose(1, 2))
         factor = g.exp().unsqueeze(-1)
-        written = values.addcmul(factor, read[:, 1], value=-1).mul_(beta.unsqueeze(-1))
-        output = (read[:, 0] * factor).addcmul_(query_key, written)
-        run = Written(start, qk[:, 1:], written.view(num_groups, 1, -1), g.unsqueeze(1))
+        written = values.addcmul(factor, known, value=-1).mul_(beta.unsqueeze(-1))
+        output = (queried * factor).addcmul_(query_key, written)
+        run = Written(start, key, written.view(num_groups, 1, -1), g.unsqueeze(1))
         return output.unsqueeze(0), run
 
     def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:

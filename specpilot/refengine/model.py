@@ -71,6 +71,9 @@ class Layer:
 class TargetModel:
     """A target with its weights in one numeric mode. Any number of sequences; one forward at a time.
 
+    Results are inference tensors (a quarter less time per small operation): autograd does not take them, and
+    they are changed in place only under ``torch.inference_mode``.
+
     Attributes
     ----------
     config : TargetConfig
@@ -105,7 +108,7 @@ class TargetModel:
             self._kind_index.append(index)
         self.judge_tile: int | None = None
         if mode == "judge":
-            with torch.no_grad():
+            with torch.inference_mode():
                 self.judge_tile = find_invariant_tile(self._row_functions(), self._dtype)
             self._rule.max_rows = self.judge_tile
 
@@ -119,7 +122,7 @@ class TargetModel:
         length."""
         return SequenceState(self.config, self._rule, max_tokens, self._dtype)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def embed(self, ids: Tensor) -> Tensor:
         """(T,) int64 -> (T, hidden_size); RequestError for an id outside the vocabulary."""
         try:
@@ -130,7 +133,7 @@ class TargetModel:
                 f"expected 0 to {self.config.vocab_size - 1}"
             ) from None
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def forward(self, ids: Tensor, state: SequenceState, *, taps: tuple[int, ...] = ()) -> TargetOutput:
         """Run T tokens that follow the committed ones, each seeing all before it.
 
@@ -159,7 +162,7 @@ class TargetModel:
             return outputs[0]
         return TargetOutput(torch.cat([o.hidden for o in outputs]), torch.cat([o.taps for o in outputs]))
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """(R, hidden_size) -> (R, vocab_size), float32."""
         if self.judge_tile is None:

@@ -119,6 +119,7 @@ class SequenceState:
             )
         self._num_pending = num_rows
 
+    @torch.inference_mode()
     def commit(self, num_rows: int) -> None:
         """Accept the first ``num_rows`` pending rows; 0 drops all."""
         if not 0 <= num_rows <= self._num_pending:
