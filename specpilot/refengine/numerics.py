@@ -30,10 +30,18 @@ JUDGE_TILES = (16, 8, 1)
 class Projection:
     """y = x W^T for a fixed W, stored input-major: (in, out), contiguous.
 
-    Measured for all 33 products of the bundled target (30 MB in float32) on an idle 2-core Zen 3, one thread,
-    1 / 8 rows: this layout 2.6 / 6.8 ms, ``F.linear`` on the stored layout 4.4 / 8.8 ms, oneDNN's prepacked
-    linear 4.0 / 6.4 ms (two threads: 2.7 / 6.2, 4.5 / 6.4, 2.9 / 4.5 ms). Prepacking is left out: what it
-    gains at 8 rows on two threads it loses in calls on small weights, 60 us each against 13 us.
+    Measured for all 33 products of the bundled target (30 MB in float32) on an idle 2-core Zen 3, milliseconds:
+
+    ==========================  ==============  ===============  ===============  ===============
+    form                        1 row, 1 core   8 rows, 1 core   1 row, 2 cores   8 rows, 2 cores
+    ==========================  ==============  ===============  ===============  ===============
+    this one                    2.6             6.8              2.7              6.2
+    ``F.linear``, stored form   4.4             8.8              4.5              6.4
+    oneDNN, prepacked           4.0             6.4              2.9              4.5
+    ==========================  ==============  ===============  ===============  ===============
+
+    The prepacked form wins for several rows on two cores only and needs a second copy of every weight, since one
+    row is faster here; so it is left out.
     """
 
     def __init__(self, weight: Tensor) -> None:
