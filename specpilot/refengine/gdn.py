@@ -26,7 +26,6 @@ __all__ = [
     "L2_EPS",
     "DeltaRuleOutput",
     "chunk_gated_delta_rule",
-    "decay_and_beta",
     "normalise_queries_and_keys",
     "recurrent_gated_delta_rule",
     "state_after",
@@ -64,26 +63,6 @@ def normalise_queries_and_keys(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     q = q * (torch.rsqrt((q * q).sum(-1, keepdim=True) + L2_EPS) * q.shape[-1] ** -0.5)
     k = k * torch.rsqrt((k * k).sum(-1, keepdim=True) + L2_EPS)
     return q, k
-
-
-def decay_and_beta(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn the two gate projections into log decay g = -exp(A_log) softplus(a + dt_bias) and beta =
-    sigmoid(b).
-
-    Parameters
-    ----------
-    a, b : Tensor, (..., H)
-        Gate projections.
-    a_log, dt_bias : Tensor, (H,)
-        Learned rate (as a logarithm) and step bias of every value head.
-
-    Returns
-    -------
-    g, beta : Tensor, (..., H), at least float32
-    """
-    dtype = _compute_dtype(a)
-    g = -a_log.to(dtype).exp() * F.softplus(a.to(dtype) + dt_bias.to(dtype))
-    return g, torch.sigmoid(b.to(dtype))
 
 
 def recurrent_gated_delta_rule(
