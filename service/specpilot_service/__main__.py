@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     # Imported late: --help and a wrong setting answer without loading the framework and the models.
-    from specpilot.refengine.build import build_engine
+    from specpilot.models.build import build_engine
     from specpilot_service.app import create_app
     from specpilot_service.server import make_server
 

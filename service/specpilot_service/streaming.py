@@ -18,10 +18,13 @@ __all__ = ["EventStream", "event_frame", "until_disconnect"]
 T = TypeVar("T")
 
 
-def event_frame(data: str | bytes) -> bytes:
+def event_frame(data: str) -> bytes:
     """One event. ``data`` is JSON on one line, so a frame ends at its blank line, characters whole."""
-    payload = data.encode() if isinstance(data, str) else data
-    return b"data: " + payload + b"\n\n"
+    # Some clients split lines at these three as well. In JSON they occur only inside strings, where a \\u
+    # escape means the same.
+    for separator in "\u0085\u2028\u2029":
+        data = data.replace(separator, f"\\u{ord(separator):04x}")
+    return f"data: {data}\n\n".encode()
 
 
 _DONE_FRAME = event_frame("[DONE]")
@@ -109,7 +112,7 @@ class EventStream(Response):
             except StopAsyncIteration:
                 break
             except Exception as error:
-                last = event_frame(error_reply(error, self._request_id).body)
+                last = event_frame(error_reply(error, self._request_id).body.decode())
                 break
             await put(frame)
         await put(last, is_last=True)

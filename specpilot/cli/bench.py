@@ -12,7 +12,7 @@ from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.provenance import find_commit, find_versions, hash_chat_template
 from specpilot.bench.requests import hash_requests, read_requests
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
-from specpilot.cli.options import Chat, Json, MaxTokens, Mode, Model, Temperature, open_engine
+from specpilot.cli.options import Chat, Json, MaxTokens, Mode, Model, Temperature, Threads, open_engine
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
 
@@ -37,12 +37,13 @@ def _bench(
         bool,
         typer.Option("--cut-loops/--no-cut-loops", help="Count answers up to their first repeated 32-gram."),
     ] = True,
+    num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:
     """Accept length, rates and speed-up. In judge mode, greedy answers that differ are a failure."""
     chosen = read_requests(requests, limit)
     options = BenchOptions(drafter, chat, max_tokens, temperature, seed, cut_loops)
-    engine = open_engine(model, mode)
+    engine = open_engine(model, mode, num_threads)
     with progress_bar("bench", len(chosen)) as advance:
         results = run_pairs(engine, chosen, options, advance)
     summary = summarise(results, options)

@@ -9,7 +9,7 @@ import typer
 from specpilot.bench.demo import num_answers, run_demo
 from specpilot.bench.demo_prompts import DEMO_PROMPTS
 from specpilot.bench.provenance import find_commit, find_versions
-from specpilot.cli.options import Json, MaxTokens, Model, open_engine
+from specpilot.cli.options import Json, MaxTokens, Model, Threads, open_engine
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
 
@@ -20,9 +20,11 @@ def add_to(app: typer.Typer) -> None:
     app.command("demo")(_demo)
 
 
-def _demo(model: Model = None, max_tokens: MaxTokens = 128, json: Json = False) -> Outcome:
+def _demo(
+    model: Model = None, max_tokens: MaxTokens = 128, num_threads: Threads = None, json: Json = False
+) -> Outcome:
     """Show equal ids (judge mode) and the speed-up (serve mode); exit code 0 only with equal ids."""
-    judge, serve = open_engine(model, "judge"), open_engine(model, "serve")
+    judge, serve = open_engine(model, "judge", num_threads), open_engine(model, "serve", num_threads)
     total = num_answers(len(DEMO_PROMPTS), len(judge.describe().drafters))
     with progress_bar("demo", total) as advance:
         report = run_demo(judge, serve, DEMO_PROMPTS, max_tokens, advance)
@@ -36,7 +38,8 @@ def _show(report: dict[str, Any]) -> None:
     print(f"ids equal in judge mode: {'yes' if report['ids_equal'] else 'NO'}")
     print(f"plain decoding: {report['plain']['tok_s']:.1f} tokens/s")
     for name, speed in report["drafters"].items():
-        gain = f"{speed['speedup_over_ar']:.2f} x plain, tau {speed['tau']:.2f}"
+        tau = "-" if speed["tau"] is None else f"{speed['tau']:.2f}"
+        gain = f"{speed['speedup_over_ar']:.2f} x plain, tau {tau}"
         print(f"{name}: {speed['tok_s']:.1f} tokens/s, {gain}")
     departed = report["serve"]["first_divergences"]
     print(

@@ -16,6 +16,7 @@ from specpilot.cli.options import (
     Mode,
     Model,
     Temperature,
+    Threads,
     open_engine,
     resolve_drafter,
 )
@@ -42,6 +43,7 @@ def _generate(
     top_p: Annotated[float, typer.Option(help="Nucleus mass.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Ends the answer; up to four times.")] = None,
+    num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:
     """Decode one answer; without --json it is written as it comes."""
@@ -52,7 +54,7 @@ def _generate(
         prompt.encode()
     except UnicodeEncodeError:
         raise RequestError("prompt: got bytes that are not UTF-8, expected text", param="prompt") from None
-    engine = open_engine(model, mode)
+    engine = open_engine(model, mode, num_threads)
     prompt_ids = (
         engine.apply_chat_template([{"role": "user", "content": prompt}]) if chat else engine.tokenize(prompt)
     )

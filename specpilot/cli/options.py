@@ -20,6 +20,7 @@ __all__ = [
     "Mode",
     "Model",
     "Temperature",
+    "Threads",
     "open_engine",
     "resolve_drafter",
 ]
@@ -34,14 +35,15 @@ Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 Chat = Annotated[
     bool, typer.Option("--chat/--raw", help="Through the chat template, or continue the text as it is.")
 ]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the engine. Default: its choice.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
-def open_engine(model: Path | None, mode: NumericMode) -> Engine:
+def open_engine(model: Path | None, mode: NumericMode, num_threads: int | None) -> Engine:
     """The reference engine. Loaded here and not at import: --help must not wait for it."""
-    from specpilot.refengine.build import build_engine
+    from specpilot.models.build import build_engine
 
-    return build_engine(None if model is None else str(model), mode=mode)
+    return build_engine(None if model is None else str(model), mode=mode, num_threads=num_threads)
 
 
 def resolve_drafter(engine: Engine, name: str | None) -> str | None:

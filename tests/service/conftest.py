@@ -16,12 +16,15 @@ from specpilot_service.settings import Settings
 
 @pytest.fixture(scope="session")
 def bundled_engine() -> Engine:
-    """The bundled model in judge mode, where equal requests have equal answers."""
+    """The bundled model in judge mode, where equal requests have equal answers.
+
+    One thread: on a machine that runs other tests beside, two threads that wait for each other are slower.
+    """
     if not (Path(specpilot.__file__).parent / "models" / "bundled" / "target").exists():
         pytest.skip("the bundled model is not in this checkout")
-    from specpilot.refengine.build import build_engine
+    from specpilot.models.build import build_engine
 
-    return build_engine(mode="judge")
+    return build_engine(mode="judge", num_threads=1)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from specpilot.engines.base import Engine
+from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
+from specpilot_service.app import create_app
+from specpilot_service.settings import Settings
 from tests.service.sse import parse_events
+from tests.service.tiny_engine import TinyEngine
 
 PATH = "/v1/chat/completions"
 QUESTION = "Tom has 3 apples and buys 4 more. How many apples does Tom have now?"
@@ -47,8 +50,6 @@ def text_of(events: list[dict[str, Any]], index: int = 0) -> str:
 
 def test_answer_is_what_the_engine_decodes(client: TestClient, model: str, bundled_engine: Engine) -> None:
     answer = post(client, **body(model))
-    from specpilot.engines.base import GenerateRequest, SamplingParams
-
     ids = bundled_engine.apply_chat_template([{"role": "user", "content": QUESTION}])
     chunks = list(bundled_engine.generate(GenerateRequest(ids, SamplingParams(max_new_tokens=24))))
     choice = answer["choices"][0]
@@ -79,7 +80,9 @@ def test_stream_carries_the_same_answer(client: TestClient, model: str) -> None:
 
 def test_stream_usage_only_on_request_and_last(client: TestClient, model: str) -> None:
     whole = post(client, **body(model))
-    events = stream(client, **body(model, stream_options={"include_usage": True}))
+    events = stream(
+        client, **body(model, stream_options={"include_usage": True, "include_obfuscation": False})
+    )
     assert all(event["usage"] is None for event in events[:-1])
     assert events[-1]["choices"] == [] and events[-1]["usage"] == whole["usage"]
 
@@ -150,20 +153,18 @@ def test_logprobs_belong_to_the_answer(client: TestClient, model: str, bundled_e
     assert all(entry["top_logprobs"] == [] for entry in plain)
 
 
-def test_without_a_limit_the_context_is_the_limit(
-    client: TestClient, model: str, bundled_engine: Engine
-) -> None:
-    context = bundled_engine.describe().context_length
-    long = bundled_engine.detokenize([bundled_engine.tokenize(" apple")[0]] * (context - 40))
-    request = {"model": model, "messages": [{"role": "user", "content": long}], "temperature": 0}
-    answer = post(client, **request, ignore_eos=True)
+def test_without_a_limit_the_context_is_the_limit() -> None:
+    engine = TinyEngine()
+    request = {"model": "tiny-ngram", "messages": [{"role": "user", "content": QUESTION}], "temperature": 0}
+    with TestClient(create_app(Settings(), engine)) as client:
+        answer = post(client, **request, ignore_eos=True)
     assert answer["choices"][0]["finish_reason"] == "length"
-    assert answer["usage"]["total_tokens"] == context
+    assert answer["usage"]["total_tokens"] == engine.describe().context_length
 
 
 def test_ignore_eos_decodes_to_the_limit(client: TestClient, model: str) -> None:
-    answer = post(client, **body(model, ignore_eos=True, max_tokens=300))
-    assert answer["usage"]["completion_tokens"] == 300
+    answer = post(client, **body(model, ignore_eos=True, max_tokens=64))
+    assert answer["usage"]["completion_tokens"] == 64
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
@@ -187,6 +188,7 @@ def test_neutral_fields_of_clients_change_nothing(client: TestClient, model: str
         "tool_choice": "auto",
         "service_tier": "auto",
         "reasoning_effort": None,
+        "prompt_cache_retention": "in_memory",
     }
     assert post(client, **body(model, **neutral))["choices"] == post(client, **body(model))["choices"]
 

@@ -136,7 +136,7 @@ def service_process(
 
 
 def test_sigterm_drains_and_exits_zero(bundled_engine: Engine, model: str) -> None:
-    with service_process("--mode", "judge") as (process, client):
+    with service_process("--num-threads", "1") as (process, client):
         request = {"model": model, "prompt": "Tom", "max_tokens": 200, "ignore_eos": True, "stream": True}
         with client.stream("POST", "/v1/completions", json=request) as response:
             lines = response.iter_lines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -60,5 +61,8 @@ def test_logprobs_of_partial_characters_have_distinct_labels() -> None:
         assert (entry["bytes"] is None) == entry["token"].startswith("token_id:")
 
 
-def test_frame_ends_only_at_its_end() -> None:
-    assert event_frame('{"text":"a\\n\\nb"}').count(b"\n") == 2
+def test_frame_is_one_line_for_every_way_to_split_lines() -> None:
+    text = "a\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\u00e9b"
+    frame = event_frame(json.dumps({"text": text}, ensure_ascii=False))
+    assert len(frame.decode().splitlines()) == 2  # the frame and its blank line
+    assert parse_events(frame) == ([{"text": text}], False)

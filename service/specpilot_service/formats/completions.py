@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from specpilot.engines.base import Chunk
+from specpilot.engines.base import Chunk, Engine, ScoreResult
 from specpilot.errors import RequestError
 from specpilot_service.formats.base import AnswerHead, finish_reason
 from specpilot_service.logprobs import CompletionLogprobWriter, prompt_logprobs
@@ -36,6 +36,7 @@ class CompletionFormat:
             message = f"logprobs: got {body.logprobs}, at most {_MAX_ECHO_LOGPROBS} together with echo"
             raise RequestError(message, param="logprobs")
         self._body = body
+        self._scores: dict[int, ScoreResult | None] = {}
         self.includes_usage = bool(body.stream_options and body.stream_options.include_usage)
 
     def plan(self, runtime: ServiceRuntime, request_id: str) -> list[ChoicePlan]:
@@ -53,7 +54,14 @@ class CompletionFormat:
         )
 
     def writer(self, runtime: ServiceRuntime, plan: ChoicePlan) -> _CompletionWriter:
-        return _CompletionWriter(runtime, self._body, plan)
+        return _CompletionWriter(self, runtime.engine, self._body, plan)
+
+    def score_prompt(self, engine: Engine, plan: ChoicePlan) -> ScoreResult | None:
+        """Scores of a prompt, computed once for all its choices; None when there is nothing to score."""
+        if plan.prompt_index not in self._scores:
+            ids = plan.prompt_ids
+            self._scores[plan.prompt_index] = engine.score(ids, 1) if len(ids) > 1 else None
+        return self._scores[plan.prompt_index]
 
     def frame(self, head: AnswerHead, part: CompletionChunkChoice, report: SpeculationReport | None) -> str:
         return self._json(CompletionChunk(**asdict(head), choices=[part], specpilot=report))
@@ -94,9 +102,11 @@ class CompletionFormat:
 
 
 class _CompletionWriter:
-    def __init__(self, runtime: ServiceRuntime, body: CompletionRequest, plan: ChoicePlan) -> None:
-        self._engine, self._body, self._plan = runtime.engine, body, plan
-        self._logprobs = CompletionLogprobWriter(runtime.engine)
+    def __init__(
+        self, answer: CompletionFormat, engine: Engine, body: CompletionRequest, plan: ChoicePlan
+    ) -> None:
+        self._answer, self._engine, self._body, self._plan = answer, engine, body, plan
+        self._logprobs = CompletionLogprobWriter(engine)
 
     def opening(self) -> CompletionChunkChoice | None:
         if not self._body.echo:
@@ -105,7 +115,7 @@ class _CompletionWriter:
         text = prompt if isinstance(prompt, str) else self._engine.detokenize(ids)
         logprobs = None
         if self._body.logprobs is not None:
-            score = self._engine.score(ids, 1) if len(ids) > 1 else None
+            score = self._answer.score_prompt(self._engine, self._plan)
             logprobs = self._logprobs.write(prompt_logprobs(ids, score, self._body.logprobs))
         return CompletionChunkChoice(index=self._plan.index, text=text, logprobs=logprobs, finish_reason=None)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from specpilot_service.schemas.neutral import STREAM_NEUTRAL, drop_neutral
 
 __all__ = [
     "MAX_CHOICES",
@@ -42,6 +44,11 @@ def is_none(value: object) -> bool:
 
 class StreamOptions(RequestModel):
     include_usage: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_neutral(cls, data: Any) -> Any:
+        return drop_neutral(data, STREAM_NEUTRAL)
 
 
 class Speculation(RequestModel):

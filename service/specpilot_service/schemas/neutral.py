@@ -16,6 +16,7 @@ __all__ = [
     "COMMON_NEUTRAL",
     "COMPLETION_NEUTRAL",
     "MESSAGE_NEUTRAL",
+    "STREAM_NEUTRAL",
     "NeutralRule",
     "drop_neutral",
 ]
@@ -60,9 +61,12 @@ CHAT_NEUTRAL: Mapping[str, NeutralRule] = {
     "functions": _one_of([]),
     "metadata": _is_metadata,
     "modalities": _one_of(["text"]),
+    "moderation": _one_of(),
     "parallel_tool_calls": _one_of(True, False),
     "prediction": _one_of(),
     "prompt_cache_key": _is_label,
+    "prompt_cache_options": _one_of(),
+    "prompt_cache_retention": _one_of("in_memory"),
     "reasoning_effort": _one_of("none"),
     "response_format": _one_of({"type": "text"}),
     "safety_identifier": _is_label,
@@ -73,6 +77,8 @@ CHAT_NEUTRAL: Mapping[str, NeutralRule] = {
     "verbosity": _one_of("medium"),
     "web_search_options": _one_of(),
 }
+
+STREAM_NEUTRAL: Mapping[str, NeutralRule] = {"include_obfuscation": _one_of(False)}
 
 # What an assistant message carries when a client sends back one that it received.
 MESSAGE_NEUTRAL: Mapping[str, NeutralRule] = {
