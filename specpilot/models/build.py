@@ -1,0 +1,55 @@
+"""Puts an engine together from model folders."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from specpilot.engines.base import NumericMode
+from specpilot.errors import ConfigError
+from specpilot.models.folders import model_folders
+from specpilot.refengine.dflash2 import load_dflash2
+from specpilot.refengine.engine import ReferenceEngine
+from specpilot.refengine.model import load_target
+from specpilot.refengine.tokenizer import ChatTokenizer
+
+__all__ = ["build_engine"]
+
+
+def build_engine(
+    model: str | None = None,
+    *,
+    mode: NumericMode = "serve",
+    drafter: str | None = None,
+    max_waiting: int = 64,
+    num_threads: int | None = None,
+) -> ReferenceEngine:
+    """Load target, drafters and tokenizer.
+
+    Parameters
+    ----------
+    model
+        What :func:`specpilot.models.model_folders` takes; None is the bundled model.
+    drafter
+        Default drafter, ``"none"`` for plain decoding; None takes the first one found.
+    num_threads
+        Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
+        small for more). It is set for the whole process.
+    """
+    torch.set_num_threads(num_threads or min(4, len(os.sched_getaffinity(0))))
+    model_id, target_folder, drafter_folders = model_folders(model)
+    if drafter not in (None, "none", *drafter_folders):
+        known = ", ".join(drafter_folders) or "none"
+        raise ConfigError(f"drafter: got {drafter!r}, expected 'none' or one of: {known}")
+    target = load_target(target_folder, mode=mode)
+    tokenizer = ChatTokenizer(target_folder)
+    if tokenizer.vocab_size > target.config.vocab_size:
+        raise ConfigError(
+            f"{target_folder}: tokenizer has {tokenizer.vocab_size} tokens, the model {target.config.vocab_size}; they do not fit"
+        )
+    drafters = {name: load_dflash2(folder, target=target, mode=mode) for name, folder in drafter_folders.items()}
+    default = None if drafter == "none" else drafter or next(iter(drafters), None)
+    return ReferenceEngine(
+        model_id, target, dict(drafters), tokenizer, default_drafter=default, max_waiting=max_waiting
+    )

@@ -1,0 +1,111 @@
+"""Regenerated answers on disk and as batches for drafter training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specpilot.models.train.regenerate import regenerate
+from specpilot.models.train.target import TrainTarget
+
+__all__ = ["Answers", "read_prompts", "regenerate_answers"]
+
+
+def read_prompts(path: Path) -> list[list[int]]:
+    """Prompts of ``chat_prompts.npz``: ``ids`` uint16 end to end, ``offsets`` uint32 (num_prompts + 1)."""
+    with np.load(path) as file:
+        ids, offsets = file["ids"], file["offsets"].astype(np.int64)
+    return [ids[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Prompt and answer of each sequence, cut to ``length`` tokens.
+
+    Attributes
+    ----------
+    ids : Tensor, int64, (num_sequences, length)
+        Padded with zeros after ``ends``.
+    begins, ends : Tensor, int64, (num_sequences,)
+        First answer token and one past the last token.
+    """
+
+    ids: Tensor
+    begins: Tensor
+    ends: Tensor
+
+    @classmethod
+    def load(cls, path: Path, device: str) -> Answers:
+        with np.load(path) as file:
+            return cls(*(torch.from_numpy(file[name].astype(np.int64)).to(device) for name in ("ids", "begins", "ends")))
+
+    def save(self, path: Path) -> None:
+        np.savez_compressed(
+            path,
+            ids=self.ids.cpu().numpy().astype(np.uint16),
+            begins=self.begins.cpu().numpy().astype(np.uint16),
+            ends=self.ends.cpu().numpy().astype(np.uint16),
+        )
+
+    def split(self, held_out: int) -> tuple[Answers, Answers]:
+        """(training part, the last ``held_out`` sequences)."""
+        cut = self.ids.shape[0] - held_out
+        return (
+            Answers(self.ids[:cut], self.begins[:cut], self.ends[:cut]),
+            Answers(self.ids[cut:], self.begins[cut:], self.ends[cut:]),
+        )
+
+    def batch(self, size: int, anchors: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """ids (size, length), anchors (size, anchors) inside the answers, ends (size,)."""
+        device = self.ids.device
+        pick = torch.randint(self.ids.shape[0], (size,), generator=generator, device=device)
+        begins, ends = self.begins[pick], self.ends[pick]
+        share = torch.rand(size, anchors, generator=generator, device=device)
+        return self.ids[pick], begins[:, None] + (share * (ends - 1 - begins)[:, None]).long(), ends
+
+
+def regenerate_answers(
+    model: TrainTarget,
+    prompts: list[list[int]],
+    path: Path,
+    *,
+    end_id: int,
+    length: int,
+    max_new_tokens: int,
+    greedy_share: float,
+    temperature: float,
+    rows: int,
+    seed: int,
+    device: str,
+) -> Answers:
+    """Answer every prompt of at most ``length - max_new_tokens`` tokens and store the result at ``path``.
+
+    Prompts are answered in order of length, which keeps batches tight, and stored in the order given.
+    """
+    usable = [prompt for prompt in prompts if len(prompt) <= length - max_new_tokens]
+    order = sorted(range(len(usable)), key=lambda index: len(usable[index]))
+    generator = torch.Generator(device=device).manual_seed(seed)
+    ids = np.zeros((len(usable), length), dtype=np.int64)
+    begins, ends = (np.zeros(len(usable), dtype=np.int64) for _ in range(2))
+    for first in range(0, len(order), rows):
+        group = order[first : first + rows]
+        is_greedy = torch.rand(len(group), generator=generator, device=device) < greedy_share
+        answers = regenerate(
+            model,
+            [usable[index] for index in group],
+            max_new_tokens=max_new_tokens,
+            end_id=end_id,
+            temperature=torch.where(is_greedy, 0.0, temperature),
+            generator=generator,
+        )
+        for index, answer in zip(group, answers, strict=True):
+            ids[index, : len(answer)] = answer
+            begins[index], ends[index] = len(usable[index]), len(answer)
+    keep = ends - begins >= 4  # shorter answers hold no block worth learning
+    result = Answers(*(torch.from_numpy(part[keep]).to(device) for part in (ids, begins, ends)))
+    result.save(path)
+    return result

@@ -1,0 +1,231 @@
+"""The reference engine: one request at a time, plain or speculative, readable and deterministic."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from specpilot.draft.drafter import Drafter
+from specpilot.engines.base import (
+    CancelToken,
+    Chunk,
+    EngineDescription,
+    EngineHealth,
+    FinishReason,
+    GenerateRequest,
+    ScoreResult,
+    StepRecord,
+)
+from specpilot.errors import RequestError
+from specpilot.refengine.config import ARCHITECTURE
+from specpilot.refengine.model import TargetModel
+from specpilot.refengine.sampler import argmax_ids, token_logprobs
+from specpilot.refengine.sequence import DecodingSequence
+from specpilot.refengine.text_stream import TextStream
+from specpilot.refengine.tokenizer import ChatTokenizer
+from specpilot.refengine.turns import Turns
+
+__all__ = ["ReferenceEngine"]
+
+# Rows of one prefill forward: long enough for the matrix products, short enough to cancel and bound memory.
+PREFILL_ROWS = 256
+
+
+class ReferenceEngine:
+    """Implements ``specpilot.engines.base.Engine`` over one target and its drafters.
+
+    Parameters
+    ----------
+    drafters
+        By name. ``default_drafter`` is what the description recommends to callers that name none.
+    max_waiting
+        Requests that may wait for their turn; one more is refused with Overloaded.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        target: TargetModel,
+        drafters: dict[str, Drafter],
+        tokenizer: ChatTokenizer,
+        *,
+        default_drafter: str | None,
+        max_waiting: int,
+    ) -> None:
+        self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
+        self._model_id, self._default_drafter = model_id, default_drafter
+        self._turns = Turns(max_waiting)
+
+    def describe(self) -> EngineDescription:
+        config = self.target.config
+        return EngineDescription(
+            engine="reference",
+            model_id=self._model_id,
+            architecture=ARCHITECTURE,
+            numeric_mode=self.target.mode,
+            context_length=config.context_length,
+            vocab_size=config.vocab_size,
+            eos_ids=config.eos_ids,
+            drafters=tuple(self.drafters),
+            default_drafter=self._default_drafter,
+            device="cpu",
+            dtype="float32",
+            num_threads=torch.get_num_threads(),
+        )
+
+    def health(self) -> EngineHealth:
+        running, waiting = self._turns.counts()
+        is_draining = self._turns.is_draining
+        return EngineHealth(not is_draining, is_draining, running, waiting)
+
+    def tokenize(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(token_ids)
+
+    def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        return self.tokenizer.encode_chat(messages)
+
+    def generate(self, request: GenerateRequest, cancel: CancelToken | None = None) -> Iterator[Chunk]:
+        self._check_ids(request.prompt_ids, request.sampling.max_new_tokens)
+        if request.drafter is not None and request.drafter not in self.drafters:
+            known = ", ".join(self.drafters) or "none"
+            raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
+        return _Answer(self, request, cancel or CancelToken(), self._turns.take_ticket())
+
+    @torch.inference_mode()
+    def score(self, token_ids: Sequence[int], start: int) -> ScoreResult:
+        self._check_ids(token_ids, 0)
+        if not 1 <= start <= len(token_ids):
+            raise RequestError(f"start: got {start}, expected 1 to {len(token_ids)} (the first token has no context)")
+        ticket = self._turns.take_ticket()
+        try:
+            self._turns.wait(ticket, CancelToken())
+            state = self.target.new_state(len(token_ids))
+            chosen: list[float] = []
+            best_ids: list[int] = []
+            best: list[float] = []
+            for first in range(0, len(token_ids) - 1, PREFILL_ROWS):
+                rows = torch.tensor(token_ids[first : min(first + PREFILL_ROWS, len(token_ids) - 1)])
+                hidden = self.target.forward(rows, state).hidden
+                state.commit(len(rows))
+                skip = max(0, start - 1 - first)
+                if skip >= len(rows):
+                    continue
+                logits = self.target.logits(hidden[skip:])
+                labels = list(token_ids[first + skip + 1 : first + len(rows) + 1])
+                chosen += [entry.logprob for entry in token_logprobs(logits, labels, 0)]
+                ids = argmax_ids(logits)
+                best_ids += ids
+                best += [entry.logprob for entry in token_logprobs(logits, ids, 0)]
+            return ScoreResult(start, tuple(chosen), tuple(best_ids), tuple(best))
+        finally:
+            self._turns.give_back(ticket)
+
+    def drain(self, timeout_s: float) -> bool:
+        return self._turns.drain(timeout_s)
+
+    def _check_ids(self, ids: Sequence[int], max_new_tokens: int) -> None:
+        config = self.target.config
+        if not ids:
+            raise RequestError("prompt: got no tokens, expected at least one", param="prompt")
+        wrong = next((token for token in ids if not 0 <= token < config.vocab_size), None)
+        if wrong is not None:
+            raise RequestError(f"prompt: got token id {wrong}, expected 0 to {config.vocab_size - 1}", param="prompt")
+        if len(ids) + max_new_tokens > config.context_length:
+            raise RequestError(
+                f"got {len(ids)} prompt tokens and up to {max_new_tokens} new ones, expected at most "
+                f"{config.context_length} together; shorten the prompt or lower max_tokens",
+                param="messages",
+                code="context_length_exceeded",
+            )
+
+
+class _Answer(Iterator[Chunk]):
+    """One running request. Holds its place in the queue from creation until it ends or is closed."""
+
+    def __init__(self, engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object) -> None:
+        self._engine, self._ticket = engine, ticket
+        self._chunks = _decode(engine, request, cancel, ticket)
+
+    def __next__(self) -> Chunk:
+        try:
+            # Entered here and left before returning: the mode belongs to the thread, not to the iterator.
+            with torch.inference_mode():
+                chunk = next(self._chunks)
+        except BaseException:
+            self.close()
+            raise
+        if chunk.finish_reason is not None:
+            self.close()
+        return chunk
+
+    def close(self) -> None:
+        self._chunks.close()
+        self._engine._turns.give_back(self._ticket)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _decode(engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object) -> Iterator[Chunk]:
+    params = request.sampling
+    text = TextStream(params.stop)
+    eos_ids = () if params.ignore_eos else engine.target.config.eos_ids
+    num_left = params.max_new_tokens
+
+    def chunk(token_ids: list[int], logits: torch.Tensor, step: StepRecord | None) -> Chunk:
+        """Cut the step's tokens at the first reason to end, and turn them into text."""
+        nonlocal num_left
+        kept: list[int] = []
+        out, reason = "", None
+        for token_id in token_ids:
+            kept.append(token_id)
+            num_left -= 1
+            out += "" if token_id in eos_ids else text.feed(engine.tokenizer.token_bytes(token_id))
+            reason = _reason(text.is_stopped or token_id in eos_ids, num_left)
+            if reason is not None:
+                out += text.finish()
+                break
+        logprobs = () if params.top_logprobs is None else token_logprobs(logits, kept, params.top_logprobs)
+        return Chunk(tuple(kept), out, logprobs, step, reason)
+
+    if not engine._turns.wait(ticket, cancel):
+        yield Chunk((), "", finish_reason="cancelled")
+        return
+    seed = secrets.randbits(63) if params.seed is None else params.seed
+    drafter = None if request.drafter is None else engine.drafters[request.drafter]
+    live = DecodingSequence(engine.target, drafter, params, torch.Generator().manual_seed(seed), len(request.prompt_ids))
+    for first in range(0, len(request.prompt_ids), PREFILL_ROWS):
+        if cancel.is_cancelled:
+            yield Chunk((), "", finish_reason="cancelled")
+            return
+        live.prefill(request.prompt_ids[first : first + PREFILL_ROWS])
+    now = chunk([live.first_token()], live.last_logits, None)
+    yield now
+    while now.finish_reason is None:
+        if cancel.is_cancelled:
+            yield Chunk((), text.finish(), finish_reason="cancelled")
+            return
+        began = time.perf_counter()
+        result = live.step()
+        record = StepRecord(
+            num_drafted=result.num_drafted,
+            num_correct_drafts=len(result.token_ids) - 1,
+            bonus_id=result.token_ids[-1],
+            draft_us=result.draft_us,
+            verify_us=result.verify_us,
+            total_us=(time.perf_counter() - began) * 1e6,
+        )
+        now = chunk(result.token_ids, live.last_logits, record)
+        yield now
+
+
+def _reason(is_stopped: bool, num_left: int) -> FinishReason | None:
+    if is_stopped:
+        return "stop"
+    return "length" if num_left == 0 else None

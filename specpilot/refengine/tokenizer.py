@@ -1,0 +1,88 @@
+"""The tokenizer of a checkpoint folder: plain text, chats, and the bytes of each token."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from specpilot.errors import CheckpointError, RequestError
+
+__all__ = ["ChatTokenizer"]
+
+# Stand-ins for message contents while the template is rendered (private-use characters, numbered).
+_SLOT = re.compile("\ue000(\\d+)\ue001")
+
+
+def _byte_of_symbol() -> dict[str, int]:
+    """Inverse of the byte-level alphabet of GPT-2's BPE: printable bytes stand for themselves, the rest from U+0100 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {chr(byte): byte for byte in printable}
+    rest = [byte for byte in range(256) if byte not in set(printable)]
+    return table | {chr(256 + index): byte for index, byte in enumerate(rest)}
+
+
+class ChatTokenizer:
+    """Byte-level BPE tokenizer with a chat template.
+
+    Special tokens exist only where the template puts them: text that merely spells one is encoded as plain characters.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        file, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+        for path in (file, settings):
+            if not path.exists():
+                raise CheckpointError(f"{path}: got no such file, expected the tokenizer of the model; copy it there")
+        self._with_specials = Tokenizer.from_file(str(file))
+        self._plain = Tokenizer.from_file(str(file))
+        self._plain.encode_special_tokens = True
+        self.vocab_size = self._with_specials.get_vocab_size()
+        template = json.loads(settings.read_text(encoding="utf-8")).get("chat_template")
+        if not isinstance(template, str):
+            raise CheckpointError(f"{settings}: got chat_template {template!r}, expected a Jinja template")
+        self.template = template
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+        self._template = environment.from_string(template)
+        specials = {token_id: token.content for token_id, token in self._with_specials.get_added_tokens_decoder().items()}
+        alphabet = _byte_of_symbol()
+        self._bytes: list[bytes] = []
+        for token_id in range(self.vocab_size):
+            symbols = "" if token_id in specials else self._with_specials.id_to_token(token_id)
+            if symbols is None or any(symbol not in alphabet for symbol in symbols):
+                raise CheckpointError(f"{file}: token {token_id} is {symbols!r}, expected a byte-level BPE vocabulary")
+            self._bytes.append(bytes(alphabet[symbol] for symbol in symbols))
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Bytes of a token; special tokens have none."""
+        return self._bytes[token_id]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return b"".join(self._bytes[token_id] for token_id in token_ids).decode("utf-8", "replace")
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Prompt ids of a chat up to where the assistant's answer begins."""
+        if not messages:
+            raise RequestError("messages: got none, expected at least one", param="messages")
+        for index, message in enumerate(messages):
+            if message["role"] not in ("system", "user", "assistant"):
+                expected = "system, user or assistant"
+                raise RequestError(
+                    f"messages[{index}].role: got {message['role']!r}, expected {expected}", param=f"messages[{index}].role"
+                )
+        slots = [{"role": message["role"], "content": f"\ue000{index}\ue001"} for index, message in enumerate(messages)]
+        rendered = self._template.render(messages=slots, add_generation_prompt=True)
+        ids: list[int] = []
+        for index, piece in enumerate(_SLOT.split(rendered)):
+            if index % 2:
+                ids += self.encode(messages[int(piece)]["content"])
+            else:
+                ids += self._with_specials.encode(piece, add_special_tokens=False).ids
+        return ids
