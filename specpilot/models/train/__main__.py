@@ -35,6 +35,7 @@ def main(
     time_limit_s: float = typer.Option(520.0, help="Stop, resumable, after this many seconds."),
     pretrain_steps: int = typer.Option(BUNDLED.pretrain_steps),
     draft_steps: int = typer.Option(BUNDLED.draft_steps),
+    fit: bool = typer.Option(False, help="Shorten a training phase so that it ends within the time limit."),
     max_prompts: int = typer.Option(65536, help="Prompts answered by the target for the drafter."),
     device: str = typer.Option("cuda" if torch.cuda.is_available() else "cpu"),
 ) -> None:
@@ -60,7 +61,7 @@ def main(
         model = pretrain(
             config, corpus, out, end_id=words.document_end, steps=recipe.pretrain_steps, rows=recipe.pretrain_rows,
             length=recipe.pretrain_length, peak_lr=recipe.pretrain_lr, seed=recipe.seed,
-            time_limit_s=time_left_s(), device=device,
+            time_limit_s=time_left_s(), is_fitted=fit, device=device,
         )  # fmt: skip
         if model is None:
             stop()
@@ -87,7 +88,7 @@ def main(
         drafter = train_dflash2(
             shape, target, Answers.load(out / "answers.npz", device), out, steps=recipe.draft_steps,
             sequences=recipe.draft_sequences, anchors=recipe.draft_anchors, peak_lr=recipe.draft_lr, seed=recipe.seed,
-            time_limit_s=time_left_s(), device=device,
+            time_limit_s=time_left_s(), is_fitted=fit, device=device,
         )  # fmt: skip
         if drafter is None:
             stop()

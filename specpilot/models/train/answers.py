@@ -59,13 +59,25 @@ class Answers:
             Answers(self.ids[cut:], self.begins[cut:], self.ends[cut:]),
         )
 
+    def by_length(self) -> Answers:
+        """The same sequences, shortest first: what :meth:`batch` draws from."""
+        order = self.ends.argsort(stable=True)
+        return Answers(self.ids[order], self.begins[order], self.ends[order])
+
     def batch(self, size: int, anchors: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """ids (size, length), anchors (size, anchors) inside the answers, ends (size,)."""
+        """Neighbours in length from a random place, so that little is padding.
+
+        Returns ids (size, longest), anchors (size, anchors) inside the answers, ends (size,). The longest is rounded up
+        to a multiple of 64, which keeps the number of distinct shapes small.
+        """
         device = self.ids.device
-        pick = torch.randint(self.ids.shape[0], (size,), generator=generator, device=device)
-        begins, ends = self.begins[pick], self.ends[pick]
+        size = min(size, self.ids.shape[0])
+        first = int(torch.randint(self.ids.shape[0] - size + 1, (1,), generator=generator, device=device))
+        rows = slice(first, first + size)
+        begins, ends = self.begins[rows], self.ends[rows]
+        longest = min(-(-int(ends.max()) // 64) * 64, self.ids.shape[1])
         share = torch.rand(size, anchors, generator=generator, device=device)
-        return self.ids[pick], begins[:, None] + (share * (ends - 1 - begins)[:, None]).long(), ends
+        return self.ids[rows, :longest], begins[:, None] + (share * (ends - 1 - begins)[:, None]).long(), ends
 
 
 def regenerate_answers(

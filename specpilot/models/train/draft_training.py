@@ -93,6 +93,7 @@ def train_dflash2(
     peak_lr: float,
     seed: int,
     time_limit_s: float,
+    is_fitted: bool,
     device: str,
 ) -> TrainDFlash2 | None:
     """Train for ``steps`` batches of ``sequences * anchors`` blocks; None when the time limit came first (call again)."""
@@ -104,7 +105,7 @@ def train_dflash2(
     table = target.model.embed_tokens.weight
     optimizer = make_optimizer(drafter, peak_lr, 0.05)
     generator = torch.Generator(device=device).manual_seed(seed)
-    training, held_out = answers.split(min(1024, answers.ids.shape[0] // 10))
+    training, held_out = (part.by_length() for part in answers.split(min(1024, answers.ids.shape[0] // 10)))
     progress, first = Progress(out / "dflash2.state", time_limit_s), 0
     if (saved := progress.load()) is not None:
         drafter.load_state_dict(saved["model"])
@@ -113,11 +114,14 @@ def train_dflash2(
         first = saved["step"]
     begun = time.monotonic()
     with open(out / "dflash2.jsonl", "a", encoding="utf-8") as history:
-        for step in range(first, steps):
+        step = first
+        while step < steps:
             if progress.is_out_of_time:
                 state = {"model": drafter.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
                 progress.save(state | {"draw": generator.get_state()})
                 return None
+            if is_fitted:
+                steps = progress.fit(step - first, steps, first)
             rate = learning_rate(step, steps, peak_lr, 100)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -139,4 +143,5 @@ def train_dflash2(
                 history.write(json.dumps(note) + "\n")
                 history.flush()
                 print(json.dumps(note), flush=True)
+            step += 1
     return drafter

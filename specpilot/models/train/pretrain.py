@@ -30,12 +30,14 @@ def pretrain(
     peak_lr: float,
     seed: int,
     time_limit_s: float,
+    is_fitted: bool,
     device: str,
 ) -> TrainTarget | None:
     """Train for ``steps`` batches of ``rows * length`` tokens.
 
     Returns the model when all steps are done, None when the time limit came first; calling again goes on. The history
-    (step, loss, validation loss, learning rate, seconds) is in ``out/pretrain.jsonl``.
+    (step, loss, validation loss, learning rate, seconds) is in ``out/pretrain.jsonl``. ``is_fitted`` shortens the plan, and
+    with it the learning-rate curve, to what ends before the time limit.
     """
     torch.set_float32_matmul_precision("high")
     train, valid = (TokenStream.open(corpus / f"{name}.bin", end_id) for name in ("train", "valid"))
@@ -49,7 +51,6 @@ def pretrain(
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         draw.bit_generator.state, first = saved["draw"], saved["step"]
-    history = open(out / "pretrain.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed below; a crash loses nothing)
     begun = time.monotonic()
 
     def batch_loss(stream: TokenStream, generator: np.random.Generator) -> torch.Tensor:
@@ -63,11 +64,14 @@ def pretrain(
         fixed = np.random.default_rng(0)
         return sum(float(batch_loss(valid, fixed)) for _ in range(4)) / 4
 
-    for step in range(first, steps):
+    step = first
+    while step < steps:
         if progress.is_out_of_time:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
             progress.save(state | {"draw": draw.bit_generator.state})
             return None
+        if is_fitted:
+            steps = progress.fit(step - first, steps, first)
         rate = learning_rate(step, steps, peak_lr, 100)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -81,8 +85,8 @@ def pretrain(
             if step % 250 == 0 or step == steps - 1:
                 row["valid_loss"] = round(validation_loss(), 4)
             row["seconds"] = round(time.monotonic() - begun, 1)
-            history.write(json.dumps(row) + "\n")
-            history.flush()
+            with open(out / "pretrain.jsonl", "a", encoding="utf-8") as history:
+                history.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
-    history.close()
+        step += 1
     return model

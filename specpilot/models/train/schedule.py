@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["Progress", "learning_rate", "make_optimizer"]
+# Steps after which a fitted run looks at its pace.
+PACE_STEPS = 60
+
+__all__ = ["PACE_STEPS", "Progress", "learning_rate", "make_optimizer"]
 
 
 def learning_rate(step: int, total: int, peak: float, warmup: int) -> float:
@@ -43,10 +46,24 @@ class Progress:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.deadline = time.monotonic() + time_limit_s
+        self._mark = time.monotonic()
 
     @property
     def is_out_of_time(self) -> bool:
         return time.monotonic() > self.deadline
+
+    def fit(self, num_done: int, steps: int, first: int) -> int:
+        """Shorten a plan of ``steps`` to what ends before the deadline, at the pace of the steps after warm-up.
+
+        Called before every step with the number done in this run; changes the plan once, after ``PACE_STEPS``.
+        """
+        if num_done == PACE_STEPS // 3:
+            self._mark = time.monotonic()
+        if num_done != PACE_STEPS:
+            return steps
+        now = time.monotonic()
+        pace_s = (now - self._mark) / (PACE_STEPS - PACE_STEPS // 3)
+        return min(steps, first + num_done + int(0.94 * (self.deadline - now) / pace_s))
 
     def load(self) -> dict[str, Any] | None:
         if not self.path.exists():

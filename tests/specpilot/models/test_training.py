@@ -153,6 +153,7 @@ def run_pretraining(corpus: Path, out: Path, time_limit_s: float) -> TrainTarget
         peak_lr=3e-3,
         seed=1,
         time_limit_s=time_limit_s,
+        is_fitted=False,
         device="cpu",
     )
 
@@ -201,6 +202,7 @@ def test_drafter_learns_the_counting_language(tmp_path: Path) -> None:
         peak_lr=5e-3,
         seed=0,
         time_limit_s=600.0,
+        is_fitted=False,
         device="cpu",
     )
     assert drafter is not None

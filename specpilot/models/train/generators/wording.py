@@ -13,7 +13,9 @@ __all__ = [
     "CONTAINERS",
     "GOODS",
     "JOBS",
+    "MEN",
     "Person",
+    "WOMEN",
     "capital",
     "conversation",
     "join_words",
@@ -29,14 +31,14 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_WOMEN: Final = (
+WOMEN: Final = (
     "Amara Anna Bella Beatriz Carla Chloe Clara Daisy Dana Diana Elena Elif Ella Emma Esther Farah Fatima Fiona "
     "Freya Gemma Grace Hana Hannah Helen Ines Irene Isla Ivy Jade Jasmine Joan Julia Kara Keiko Kira Lara Laura "
     "Leah Lena Lila Lucy Luna Maya Megan Mei Mila Mina Nadia Naomi Nina Nora Olivia Paula Penny Priya Rachel Rita "
     "Rosa Ruth Sana Sara Selma Sofia Stella Tara Tessa Uma Vera Wendy Yara Yuki Zara Zoe Alma Brenda Cynthia "
     "Dorothy Edith Gloria Heather Ingrid Janet Kathy Linda Martha Nancy Pamela Sharon Tina Valerie Yvonne"
 ).split()
-_MEN: Final = (
+MEN: Final = (
     "Aaron Adam Ahmed Alex Andre Arjun Ben Boris Bruno Caleb Carlos Cyrus Daniel David Dmitri Dylan Eli Emil Ethan "
     "Felix Finn Frank Gavin George Hamid Hans Henry Hugo Ian Igor Isaac Ivan Jack Jamal James Jin Joel John Jonas "
     "Jorge Kai Karim Kofi Kyle Lars Leo Liam Louis Luca Malik Marco Mark Mateo Max Milo Nabil Nathan Noah Oliver "
@@ -110,8 +112,8 @@ def pick(rng: Random, *options: _T) -> _T:
 
 def people(rng: Random, count: int) -> list[Person]:
     """Distinct persons."""
-    women = [Person(name, "she", "her", "her") for name in _WOMEN]
-    men = [Person(name, "he", "him", "his") for name in _MEN]
+    women = [Person(name, "she", "her", "her") for name in WOMEN]
+    men = [Person(name, "he", "him", "his") for name in MEN]
     return rng.sample(women + men, count)
 
 
