@@ -66,7 +66,11 @@ class SamplingParams:
         def refuse(name: str, got: object, expected: str) -> None:
             raise RequestError(f"{name}: got {got!r}, expected {expected}", param=name)
 
-        if isinstance(self.max_new_tokens, bool) or not isinstance(self.max_new_tokens, int) or self.max_new_tokens < 1:
+        if (
+            isinstance(self.max_new_tokens, bool)
+            or not isinstance(self.max_new_tokens, int)
+            or self.max_new_tokens < 1
+        ):
             refuse("max_tokens", self.max_new_tokens, "an integer >= 1")
         if not 0.0 <= self.temperature <= 2.0:
             refuse("temperature", self.temperature, "a number between 0 and 2")

@@ -13,6 +13,7 @@ from specpilot.refengine.dflash2 import load_dflash2
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.refengine.model import load_target
 from specpilot.refengine.tokenizer import ChatTokenizer
+from specpilot_kernels.cpu_jit import set_num_threads
 
 __all__ = ["build_engine"]
 
@@ -35,9 +36,11 @@ def build_engine(
         Default drafter, ``"none"`` for plain decoding; None takes the first one found.
     num_threads
         Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
-        small for more). It is set for the whole process.
+        small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
+        two OpenMP runtimes that both wait by spinning would take the cores from each other.
     """
-    torch.set_num_threads(num_threads or min(4, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(1)
+    set_num_threads(num_threads or min(4, len(os.sched_getaffinity(0))))
     model_id, target_folder, drafter_folders = model_folders(model)
     if drafter not in (None, "none", *drafter_folders):
         known = ", ".join(drafter_folders) or "none"
@@ -48,7 +51,9 @@ def build_engine(
         raise ConfigError(
             f"{target_folder}: tokenizer has {tokenizer.vocab_size} tokens, the model {target.config.vocab_size}; they do not fit"
         )
-    drafters = {name: load_dflash2(folder, target=target, mode=mode) for name, folder in drafter_folders.items()}
+    drafters = {
+        name: load_dflash2(folder, target=target, mode=mode) for name, folder in drafter_folders.items()
+    }
     default = None if drafter == "none" else drafter or next(iter(drafters), None)
     return ReferenceEngine(
         model_id, target, dict(drafters), tokenizer, default_drafter=default, max_waiting=max_waiting

@@ -36,6 +36,8 @@ def model_folders(model: str | None) -> tuple[str, Path, dict[str, Path]]:
             "give a checkpoint folder, or a folder with target/ and its drafters beside it"
         )
     drafters = {
-        folder.name: folder for folder in sorted(root.iterdir()) if folder.name != "target" and (folder / "config.json").is_file()
+        folder.name: folder
+        for folder in sorted(root.iterdir())
+        if folder.name != "target" and (folder / "config.json").is_file()
     }
     return model_id, root / "target", drafters

@@ -27,8 +27,9 @@ from specpilot.refengine.sequence import DecodingSequence
 from specpilot.refengine.text_stream import TextStream
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot.refengine.turns import Turns
+from specpilot_kernels.cpu_jit import num_threads
 
-__all__ = ["ReferenceEngine"]
+__all__ = ["PREFILL_ROWS", "ReferenceEngine"]
 
 # Rows of one prefill forward: long enough for the matrix products, short enough to cancel and bound memory.
 PREFILL_ROWS = 256
@@ -73,7 +74,7 @@ class ReferenceEngine:
             default_drafter=self._default_drafter,
             device="cpu",
             dtype="float32",
-            num_threads=torch.get_num_threads(),
+            num_threads=num_threads(),
         )
 
     def health(self) -> EngineHealth:
@@ -101,7 +102,9 @@ class ReferenceEngine:
     def score(self, token_ids: Sequence[int], start: int) -> ScoreResult:
         self._check_ids(token_ids, 0)
         if not 1 <= start <= len(token_ids):
-            raise RequestError(f"start: got {start}, expected 1 to {len(token_ids)} (the first token has no context)")
+            raise RequestError(
+                f"start: got {start}, expected 1 to {len(token_ids)} (the first token has no context)"
+            )
         ticket = self._turns.take_ticket()
         try:
             self._turns.wait(ticket, CancelToken())
@@ -135,7 +138,9 @@ class ReferenceEngine:
             raise RequestError("prompt: got no tokens, expected at least one", param="prompt")
         wrong = next((token for token in ids if not 0 <= token < config.vocab_size), None)
         if wrong is not None:
-            raise RequestError(f"prompt: got token id {wrong}, expected 0 to {config.vocab_size - 1}", param="prompt")
+            raise RequestError(
+                f"prompt: got token id {wrong}, expected 0 to {config.vocab_size - 1}", param="prompt"
+            )
         if len(ids) + max_new_tokens > config.context_length:
             raise RequestError(
                 f"got {len(ids)} prompt tokens and up to {max_new_tokens} new ones, expected at most "
@@ -148,7 +153,9 @@ class ReferenceEngine:
 class _Answer(Iterator[Chunk]):
     """One running request. Holds its place in the queue from creation until it ends or is closed."""
 
-    def __init__(self, engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object) -> None:
+    def __init__(
+        self, engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
+    ) -> None:
         self._engine, self._ticket = engine, ticket
         self._chunks = _decode(engine, request, cancel, ticket)
 
@@ -172,7 +179,9 @@ class _Answer(Iterator[Chunk]):
         self.close()
 
 
-def _decode(engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object) -> Iterator[Chunk]:
+def _decode(
+    engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
+) -> Iterator[Chunk]:
     params = request.sampling
     text = TextStream(params.stop)
     eos_ids = () if params.ignore_eos else engine.target.config.eos_ids
@@ -199,7 +208,9 @@ def _decode(engine: ReferenceEngine, request: GenerateRequest, cancel: CancelTok
         return
     seed = secrets.randbits(63) if params.seed is None else params.seed
     drafter = None if request.drafter is None else engine.drafters[request.drafter]
-    live = DecodingSequence(engine.target, drafter, params, torch.Generator().manual_seed(seed), len(request.prompt_ids))
+    live = DecodingSequence(
+        engine.target, drafter, params, torch.Generator().manual_seed(seed), len(request.prompt_ids)
+    )
     for first in range(0, len(request.prompt_ids), PREFILL_ROWS):
         if cancel.is_cancelled:
             yield Chunk((), "", finish_reason="cancelled")

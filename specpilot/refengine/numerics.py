@@ -1,10 +1,11 @@
 """Matrix products of the two numeric modes.
 
-*serve* takes whatever is fastest for the number of rows at hand, so the last bits of a row depend on how many
-rows ride along. *judge* runs every product on a tile of a fixed number of rows; :func:`find_invariant_tile`
-proves at load that on such a tile a row's result depends on nothing but the row.
+Both take the same products, which are row invariant by construction. *serve* runs everything around them in the shape
+that is fastest for the number of rows at hand, so the last bits of a row may depend on how many rows ride along.
+*judge* runs all of it on a tile of a fixed number of rows; :func:`find_invariant_tile` proves at load that on such a
+tile a row's result depends on nothing but the row.
 
-The check runs with the threads of the moment. Set ``torch.set_num_threads`` before loading and leave it:
+The check runs with the threads of the moment. Set them before loading (``specpilot.models.build``) and leave them:
 results were the same with 1 and 2 threads wherever tested, but only the checked count is proved.
 """
 
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specpilot.errors import EngineError
+from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm_arrays
 
 __all__ = ["JUDGE_TILES", "Projection", "Rows", "find_invariant_tile", "is_row_invariant", "tiles"]
 
@@ -28,27 +30,23 @@ JUDGE_TILES = (16, 8, 1)
 
 
 class Projection:
-    """y = x W^T for a fixed W, stored input-major: (in, out), contiguous.
+    """y = x W^T for a fixed W.
 
-    Measured for all 33 products of the bundled target (30 MB in float32) on an idle 2-core Zen 3, milliseconds:
-
-    ==========================  ==============  ===============  ===============  ===============
-    form                        1 row, 1 core   8 rows, 1 core   1 row, 2 cores   8 rows, 2 cores
-    ==========================  ==============  ===============  ===============  ===============
-    this one                    2.6             6.8              2.7              6.2
-    ``F.linear``, stored form   4.4             8.8              4.5              6.4
-    oneDNN, prepacked           4.0             6.4              2.9              4.5
-    ==========================  ==============  ===============  ===============  ===============
-
-    The prepacked form wins for several rows on two cores only and needs a second copy of every weight, since one
-    row is faster here; so it is left out.
+    In float32 it is the kernel :mod:`specpilot_kernels.skinny_gemm`: the checkpoint's BF16 numbers are kept as they are
+    and widened exactly in registers, which halves the bytes a step reads, and a row's result depends on no other row. In
+    float64, which exists for checking, it is a plain product.
     """
 
     def __init__(self, weight: Tensor) -> None:
-        self._weight = weight.t().contiguous()
+        self._packed = PackedWeight.pack(weight) if weight.dtype == torch.float32 else None
+        self._weight = None if self._packed else weight.t().contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.mm(x, self._weight)
+        """(T, in) -> (T, out), contiguous."""
+        if self._packed is None:
+            assert self._weight is not None
+            return torch.mm(x, self._weight)
+        return torch.from_numpy(skinny_gemm_arrays(x.contiguous().numpy(), self._packed))
 
 
 def tiles(x: Tensor, tile: int) -> list[Tensor]:

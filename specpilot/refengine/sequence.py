@@ -102,7 +102,9 @@ class DecodingSequence:
         self._anchor = tokens[-1]
         self.last_logits = logits[: len(tokens)]
         done = time.perf_counter()
-        return StepResult(tokens, num_positions if draft else 0, (drafted - begun) * 1e6, (done - drafted) * 1e6)
+        return StepResult(
+            tokens, num_positions if draft else 0, (drafted - begun) * 1e6, (done - drafted) * 1e6
+        )
 
     def _run(self, ids: Tensor, num_kept: int) -> Tensor:
         taps = () if self._drafter is None else self._drafter.target_taps

@@ -37,7 +37,9 @@ class ChatTokenizer:
         file, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
         for path in (file, settings):
             if not path.exists():
-                raise CheckpointError(f"{path}: got no such file, expected the tokenizer of the model; copy it there")
+                raise CheckpointError(
+                    f"{path}: got no such file, expected the tokenizer of the model; copy it there"
+                )
         self._with_specials = Tokenizer.from_file(str(file))
         self._plain = Tokenizer.from_file(str(file))
         self._plain.encode_special_tokens = True
@@ -46,15 +48,22 @@ class ChatTokenizer:
         if not isinstance(template, str):
             raise CheckpointError(f"{settings}: got chat_template {template!r}, expected a Jinja template")
         self.template = template
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        )
         self._template = environment.from_string(template)
-        specials = {token_id: token.content for token_id, token in self._with_specials.get_added_tokens_decoder().items()}
+        specials = {
+            token_id: token.content
+            for token_id, token in self._with_specials.get_added_tokens_decoder().items()
+        }
         alphabet = _byte_of_symbol()
         self._bytes: list[bytes] = []
         for token_id in range(self.vocab_size):
             symbols = "" if token_id in specials else self._with_specials.id_to_token(token_id)
             if symbols is None or any(symbol not in alphabet for symbol in symbols):
-                raise CheckpointError(f"{file}: token {token_id} is {symbols!r}, expected a byte-level BPE vocabulary")
+                raise CheckpointError(
+                    f"{file}: token {token_id} is {symbols!r}, expected a byte-level BPE vocabulary"
+                )
             self._bytes.append(bytes(alphabet[symbol] for symbol in symbols))
 
     def encode(self, text: str) -> list[int]:
@@ -75,9 +84,13 @@ class ChatTokenizer:
             if message["role"] not in ("system", "user", "assistant"):
                 expected = "system, user or assistant"
                 raise RequestError(
-                    f"messages[{index}].role: got {message['role']!r}, expected {expected}", param=f"messages[{index}].role"
+                    f"messages[{index}].role: got {message['role']!r}, expected {expected}",
+                    param=f"messages[{index}].role",
                 )
-        slots = [{"role": message["role"], "content": f"\ue000{index}\ue001"} for index, message in enumerate(messages)]
+        slots = [
+            {"role": message["role"], "content": f"\ue000{index}\ue001"}
+            for index, message in enumerate(messages)
+        ]
         rendered = self._template.render(messages=slots, add_generation_prompt=True)
         ids: list[int] = []
         for index, piece in enumerate(_SLOT.split(rendered)):

@@ -27,7 +27,9 @@ class Turns:
     def take_ticket(self) -> object:
         with self._changed:
             if self._is_draining:
-                raise Overloaded("the engine is shutting down and takes no new requests; send this one elsewhere")
+                raise Overloaded(
+                    "the engine is shutting down and takes no new requests; send this one elsewhere"
+                )
             if len(self._queue) > self._max_waiting:
                 raise Overloaded(
                     f"got a request while {len(self._queue) - 1} wait, expected at most {self._max_waiting}; try again later"

@@ -24,12 +24,16 @@ from specpilot.models.train.recipe import BUNDLED
 from specpilot.models.train.target import TrainTarget
 from specpilot.models.train.vocabulary import Vocabulary
 
+__all__ = ["app", "main"]
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def main(
-    data: Path = typer.Option(..., help="Folder with gsm8k_train.jsonl; read only when the corpus is not built yet."),
+    data: Path = typer.Option(
+        ..., help="Folder with gsm8k_train.jsonl; read only when the corpus is not built yet."
+    ),
     out: Path = typer.Option(..., help="Where every phase leaves its result."),
     phase: str = typer.Option("all", help="corpus, target, answers, dflash2 or all."),
     time_limit_s: float = typer.Option(520.0, help="Stop, resumable, after this many seconds."),
@@ -53,7 +57,10 @@ def main(
 
     corpus = out / "corpus"
     if "corpus" in wanted and not (corpus / "corpus.json").exists():
-        subprocess.run([sys.executable, "-m", "specpilot.models.train.corpus", "--data", data, "--out", corpus], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "specpilot.models.train.corpus", "--data", data, "--out", corpus],
+            check=True,
+        )
     words = Vocabulary.load(corpus / "tokenizer")
     config = recipe.target_config(words.size, (words.turn_end, words.document_end))
     weights = out / "target.pt"
@@ -81,7 +88,11 @@ def main(
             temperature=recipe.temperature, rows=recipe.generation_rows, seed=recipe.seed, device=device,
         )  # fmt: skip
         lengths = (answers.ends - answers.begins).float()
-        note = {"answers": len(lengths), "mean_tokens": float(lengths.mean()), "seconds": time.monotonic() - begun}
+        note = {
+            "answers": len(lengths),
+            "mean_tokens": float(lengths.mean()),
+            "seconds": time.monotonic() - begun,
+        }
         typer.echo(json.dumps(note))
     if "dflash2" in wanted and not (out / "dflash2").exists():
         shape = recipe.drafter_shape(config, words.mask)

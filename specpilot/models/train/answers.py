@@ -41,7 +41,12 @@ class Answers:
     @classmethod
     def load(cls, path: Path, device: str) -> Answers:
         with np.load(path) as file:
-            return cls(*(torch.from_numpy(file[name].astype(np.int64)).to(device) for name in ("ids", "begins", "ends")))
+            return cls(
+                *(
+                    torch.from_numpy(file[name].astype(np.int64)).to(device)
+                    for name in ("ids", "begins", "ends")
+                )
+            )
 
     def save(self, path: Path) -> None:
         np.savez_compressed(

@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import platform
+import shutil
 import sys
 import time
 from collections import Counter
@@ -31,16 +32,16 @@ from specpilot.models.train import sources
 from specpilot.models.train.generators import KINDS
 from specpilot.models.train.overlap import GRAM_WORDS, OverlapFilter
 from specpilot.models.train.sources import Document
-from specpilot.models.train.tokenizer import encode_plain, save_tokenizer, train_tokenizer
+from specpilot.models.train.tokenizer import encode_plain, load_tokenizer, save_tokenizer, train_tokenizer
 
-__all__ = ["SOURCES", "Source", "build_corpus", "collect", "main"]
+__all__ = ["PROMPT_SHARES", "SOURCES", "Source", "build_corpus", "collect", "main"]
 
-_FORMAT_VERSION: Final = 1
+_FORMAT_VERSION: Final = 2
 _SEED: Final = 20261129
-# The first byte of a document's hash below this sends it to valid.bin: 3 of 256.
+# The first byte of a document's split hash below this sends it to valid.bin: 3 of 256.
 _VALID_BELOW: Final = 3
 _TOKENIZER_BYTES_PER_SOURCE: Final = 2_500_000
-_MAX_PROMPT_TOKENS: Final = 320
+_MAX_PROMPT_TOKENS: Final = 256
 _BATCH: Final = 4096
 
 
@@ -61,23 +62,41 @@ class Source:
 
 
 SOURCES: Final[dict[str, Source]] = {
-    "gsm8k_train": Source(weight=3.0),
+    "gsm8k_train": Source(weight=1.0),
     "stdlib_functions": Source(weight=1.0),
-    "stdlib_code": Source(weight=0.7),
-    "python_docs": Source(weight=0.8),
-    "school_math": Source(weight=1.0, generated_bytes=9_000_000),
-    "competition_math": Source(weight=1.0, generated_bytes=9_000_000),
-    "python_code": Source(weight=1.0, generated_bytes=10_000_000),
-    "dialogue": Source(weight=1.0, generated_bytes=12_000_000),
+    "stdlib_code": Source(weight=0.35),
+    "python_docs": Source(weight=0.4),
+    "school_math": Source(weight=1.0, generated_bytes=10_000_000),
+    "competition_math": Source(weight=1.0, generated_bytes=14_000_000),
+    "python_code": Source(weight=1.0, generated_bytes=16_000_000),
+    "dialogue": Source(weight=1.0, generated_bytes=11_000_000),
+    "repetition": Source(weight=1.0, generated_bytes=5_500_000),
+    "general_advice": Source(weight=1.0, generated_bytes=11_000_000),
 }
+# What each source contributes to the prompts that the drafter is trained on.
+PROMPT_SHARES: Final = {
+    "gsm8k_train": 0.35,
+    "general_advice": 0.15,
+    "python_code": 0.14,
+    "stdlib_functions": 0.06,
+    "competition_math": 0.12,
+    "school_math": 0.08,
+    "dialogue": 0.07,
+    "repetition": 0.03,
+}
+_MAX_PROMPTS: Final = 90_000
+_NOTES: Final = (
+    "gsm8k_train keeps the problems; their written solutions are left out, answers are the calculator marks in "
+    "regular form, each problem once and in variants with other numbers and names"
+)
 
 
 def collect(
     data: Path, docs: Path | None, library: Path, *, scale: float = 1.0, seed: int = _SEED
 ) -> Iterator[Document]:
     """All documents of all sources; ``scale`` shrinks the generated part (for tests)."""
-    yield from sources.word_problems(data / "gsm8k_train.jsonl")
-    yield from sources.library_chats(library)
+    yield from sources.word_problems(data / "gsm8k_train.jsonl", seed=seed)
+    yield from sources.library_chats(library, seed=seed)
     yield from sources.library_files(library)
     if docs is not None:
         yield from sources.documentation(docs)
@@ -106,7 +125,7 @@ def _tokenizer_texts(documents: Sequence[tuple[bytes, Document]]) -> Iterator[st
     """The first documents of each source up to a fixed size, so that code, mathematics and prose weigh alike."""
     taken: Counter[str] = Counter()
     for digest, document in documents:
-        if digest[0] >= _VALID_BELOW and taken[document.source] < _TOKENIZER_BYTES_PER_SOURCE:
+        if document.split_digest[0] >= _VALID_BELOW and taken[document.source] < _TOKENIZER_BYTES_PER_SOURCE:
             taken[document.source] += len(document.content.encode())
             yield document.content
 
@@ -141,8 +160,21 @@ def _encode(tokenizer: Tokenizer, documents: Sequence[Document]) -> Iterator[_En
 
 def _copies(digest: bytes, weight: float) -> int:
     whole = int(weight)
-    # Bytes 1 to 3 of the hash decide the extra copy; byte 0 decides the split.
     return whole + (int.from_bytes(digest[1:4], "little") / 2**24 < weight - whole)
+
+
+def _choose_prompts(prompts: Sequence[tuple[bytes, str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+    """As many prompts as the shares allow, ordered by hash."""
+    available = Counter(kind for _, kind, _ in prompts)
+    present = {kind: share for kind, share in PROMPT_SHARES.items() if available[kind]}
+    total = min(_MAX_PROMPTS, *(available[kind] / share for kind, share in present.items()))
+    room = {kind: round(total * share) for kind, share in present.items()}
+    chosen = []
+    for _, kind, prompt in sorted(prompts, key=lambda item: item[0]):
+        if room[kind]:
+            room[kind] -= 1
+            chosen.append((kind, prompt))
+    return chosen
 
 
 def _file_record(path: Path) -> dict[str, Any]:
@@ -162,12 +194,14 @@ def build_corpus(
     out: Path,
     *,
     library: Path | None = None,
+    reused_tokenizer: Path | None = None,
     scale: float = 1.0,
     seed: int = _SEED,
 ) -> dict[str, Any]:
     """Build everything under ``out`` and return the manifest.
 
     ``library`` is the folder of Python modules to read, the running interpreter's standard library when None.
+    ``reused_tokenizer`` is a folder whose tokenizer is copied instead of training a new one, so that ids stay.
 
     Raises
     ------
@@ -187,12 +221,15 @@ def build_corpus(
     say(
         f"{len(documents)} documents, {overlapping.total()} dropped for overlap, {repeated.total()} as repeats"
     )
-    tokenizer = train_tokenizer(_tokenizer_texts(documents))
-    save_tokenizer(tokenizer, out / "tokenizer")
-    say("tokenizer trained")
+    if reused_tokenizer is None:
+        save_tokenizer(train_tokenizer(_tokenizer_texts(documents)), out / "tokenizer")
+        say("tokenizer trained")
+    else:
+        shutil.copytree(reused_tokenizer, out / "tokenizer", dirs_exist_ok=True)
+    tokenizer = load_tokenizer(out / "tokenizer")
 
     parts: dict[str, list[tuple[bytes, np.ndarray]]] = {"train": [], "valid": []}
-    prompts: list[tuple[int, np.ndarray]] = []
+    candidates: list[tuple[bytes, str, np.ndarray]] = []
     kinds = sorted({document.source for _, document in documents if document.chat})
     count: dict[str, Counter[str]] = {name: Counter() for name in SOURCES}
     for (digest, document), encoded in zip(
@@ -202,17 +239,20 @@ def build_corpus(
         seen["documents"] += 1
         seen["bytes"] += len(document.content.encode())
         seen["tokens"] += encoded.ids.size
-        if digest[0] < _VALID_BELOW:
+        if document.split_digest[0] < _VALID_BELOW:
             seen["valid_tokens"] += encoded.ids.size
             parts["valid"].append((digest, encoded.ids))
             continue
         for copy in range(_copies(digest, SOURCES[document.source].weight)):
             seen["train_tokens"] += encoded.ids.size
             parts["train"].append((hashlib.sha256(digest + bytes([copy])).digest(), encoded.ids))
-        prompts += [
-            (kinds.index(document.source), p) for p in encoded.prompts if p.size <= _MAX_PROMPT_TOKENS
+        candidates += [
+            (hashlib.sha256(b"prompt" + digest + bytes([turn])).digest(), document.source, prompt)
+            for turn, prompt in enumerate(encoded.prompts)
+            if prompt.size <= _MAX_PROMPT_TOKENS
         ]
     say("encoded")
+    prompts = _choose_prompts(candidates)
 
     totals = {}
     for name, items in parts.items():
@@ -223,7 +263,7 @@ def build_corpus(
         out / "chat_prompts.npz",
         ids=np.concatenate([prompt for _, prompt in prompts]).astype("<u2"),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype("<u4"),
-        kinds=np.array([kind for kind, _ in prompts], dtype=np.uint8),
+        kinds=np.array([kinds.index(kind) for kind, _ in prompts], dtype=np.uint8),
         kind_names=np.array(kinds),
     )
     chat_sources = set(kinds)
@@ -233,6 +273,8 @@ def build_corpus(
         "scale": scale,
         "python": platform.python_version(),
         "docs_included": docs is not None,
+        "tokenizer": "trained" if reused_tokenizer is None else "reused",
+        "notes": _NOTES,
         "exclusion": {
             "gram_words": GRAM_WORDS,
             "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in exclude},
@@ -255,7 +297,7 @@ def build_corpus(
         "chat_share_of_train_tokens": round(
             sum(count[name]["train_tokens"] for name in chat_sources) / totals["train"], 4
         ),
-        "prompts": {kind: sum(1 for index, _ in prompts if kinds[index] == kind) for kind in kinds},
+        "prompts": {kind: sum(1 for chosen, _ in prompts if chosen == kind) for kind in kinds},
         "special_tokens": {token: index for index, token in enumerate(SPECIAL_TOKENS)},
         "files": {
             str(path.relative_to(out)): _file_record(path)
@@ -285,6 +327,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--exclude", type=Path, nargs="*", default=[], help="JSON-lines files of held-out text"
     )
+    parser.add_argument(
+        "--tokenizer", type=Path, default=None, help="folder of a tokenizer to reuse (default: train one)"
+    )
     parser.add_argument("--seed", type=int, default=_SEED)
     given = parser.parse_args(arguments)
     docs: Path | None = given.docs or sources.default_docs_folder()
@@ -298,7 +343,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"going on without documentation sources: {docs} is missing", file=sys.stderr)
             docs = None
         given.out.mkdir(parents=True, exist_ok=True)
-        build_corpus(given.data, docs, given.exclude, given.out, seed=given.seed)
+        build_corpus(
+            given.data, docs, given.exclude, given.out, reused_tokenizer=given.tokenizer, seed=given.seed
+        )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -32,7 +32,9 @@ class TokenStream:
     def open(cls, path: Path, end_id: int) -> TokenStream:
         tokens = np.fromfile(path, dtype="<u2")
         if tokens.size < 2 or not (tokens == end_id).any():
-            raise ConfigError(f"{path}: got {tokens.size} tokens without an end-of-document id {end_id}; rebuild the corpus")
+            raise ConfigError(
+                f"{path}: got {tokens.size} tokens without an end-of-document id {end_id}; rebuild the corpus"
+            )
         return cls(tokens, end_id)
 
     def batch(self, rows: int, length: int, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,4 +53,8 @@ class TokenStream:
         starts = np.zeros((rows, length), dtype=bool)
         starts[:, 1:] = ids[:, : length - 1] == self.end_id
         starts[:, 0] = True
-        return torch.from_numpy(ids[:, :-1].copy()), torch.from_numpy(ids[:, 1:].copy()), torch.from_numpy(starts)
+        return (
+            torch.from_numpy(ids[:, :-1].copy()),
+            torch.from_numpy(ids[:, 1:].copy()),
+            torch.from_numpy(starts),
+        )

@@ -15,7 +15,17 @@ from torch import Tensor, nn
 
 from specpilot.models.train.target import GatedMlp, rope_tables, rotate
 
-__all__ = ["DFlash2Shape", "DraftOutput", "TrainDFlash2", "block_mask"]
+__all__ = [
+    "BlockConv",
+    "CandidateSelector",
+    "DFlash2Shape",
+    "DraftAttention",
+    "DraftLayer",
+    "DraftOutput",
+    "PlainNorm",
+    "TrainDFlash2",
+    "block_mask",
+]
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,9 @@ class DraftAttention(nn.Module):
         self.q_norm = PlainNorm(shape.head_dim, shape.rms_norm_eps)
         self.k_norm = PlainNorm(shape.head_dim, shape.rms_norm_eps)
 
-    def forward(self, x: Tensor, context: Tensor, tables: tuple[Tensor, Tensor], positions: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, context: Tensor, tables: tuple[Tensor, Tensor], positions: Tensor, mask: Tensor
+    ) -> Tensor:
         """x (S, A, B, H) rows of blocks; context (S, T, H); positions (S, A*B); mask (S, 1, A*B, T + A*B)."""
         shape, (sequences, anchors, block, _) = self.shape, x.shape
         rows = x.flatten(1, 2)
@@ -134,7 +146,10 @@ class DraftAttention(nn.Module):
 
         cos, sin = tables
         row_cos, row_sin = cos[positions][:, None], sin[positions][:, None]
-        everywhere = cos[: context.shape[1]].expand(sequences, 1, -1, -1), sin[: context.shape[1]].expand(sequences, 1, -1, -1)
+        everywhere = (
+            cos[: context.shape[1]].expand(sequences, 1, -1, -1),
+            sin[: context.shape[1]].expand(sequences, 1, -1, -1),
+        )
         query = rotate(self.q_norm(heads(self.q_proj(rows), shape.num_heads)), row_cos, row_sin)
         key = self.k_norm(heads(self.k_proj(both), shape.num_kv_heads))
         key = rotate(key, torch.cat((everywhere[0], row_cos), 2), torch.cat((everywhere[1], row_sin), 2))
@@ -155,7 +170,9 @@ class DraftLayer(nn.Module):
         self.attention_conv = BlockConv(shape)
         self.mlp_conv = BlockConv(shape)
 
-    def forward(self, x: Tensor, context: Tensor, tables: tuple[Tensor, Tensor], positions: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, context: Tensor, tables: tuple[Tensor, Tensor], positions: Tensor, mask: Tensor
+    ) -> Tensor:
         normed = self.input_layernorm(x)
         before, after = self.attention_conv.coefficients(normed)
         mixed = self.self_attn(self.attention_conv.convolve(normed, before), context, tables, positions, mask)

@@ -20,7 +20,7 @@ from specpilot.models.train.dflash2 import DFlash2Shape, TrainDFlash2
 from specpilot.models.train.schedule import Progress, learning_rate, make_optimizer
 from specpilot.models.train.target import TrainTarget
 
-__all__ = ["accept_length", "draft_losses", "train_dflash2"]
+__all__ = ["ROW_WEIGHT_GAMMA", "accept_length", "draft_losses", "train_dflash2"]
 
 # gamma of the row weights for block 8: the DFlash paper gives 7, 5, 4 for blocks 16, 10, 8.
 ROW_WEIGHT_GAMMA = 4.0
@@ -39,7 +39,9 @@ def _labels(ids: Tensor, anchors: Tensor, ends: Tensor, depth: int) -> tuple[Ten
     return tokens, places[..., 1:] < ends[:, None, None]
 
 
-def draft_losses(drafter: TrainDFlash2, ids: Tensor, taps: Tensor, anchors: Tensor, ends: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+def draft_losses(
+    drafter: TrainDFlash2, ids: Tensor, taps: Tensor, anchors: Tensor, ends: Tensor, table: Tensor
+) -> tuple[Tensor, Tensor]:
     """(row loss, selector loss), each a weighted mean over the rows that exist."""
     shape = drafter.shape
     depth = shape.block_size - 1
@@ -47,7 +49,9 @@ def draft_losses(drafter: TrainDFlash2, ids: Tensor, taps: Tensor, anchors: Tens
     out = drafter(ids, taps, anchors, table)
     logits, hidden = out.logits.float(), out.hidden.float()
     weights = torch.exp(-torch.arange(depth, device=ids.device) / ROW_WEIGHT_GAMMA) * exists
-    row = F.cross_entropy(logits.flatten(0, 2), tokens[..., 1:].flatten(), reduction="none").view(weights.shape)
+    row = F.cross_entropy(logits.flatten(0, 2), tokens[..., 1:].flatten(), reduction="none").view(
+        weights.shape
+    )
     top, candidates = logits.topk(shape.top_k, dim=-1)
     with torch.autocast(ids.device.type, enabled=False):
         scores = top + drafter.candidate_selector.pair_scores(hidden, tokens[..., :-1], candidates)
@@ -58,7 +62,9 @@ def draft_losses(drafter: TrainDFlash2, ids: Tensor, taps: Tensor, anchors: Tens
 
 
 @torch.no_grad()
-def accept_length(drafter: TrainDFlash2, target: TrainTarget, held_out: Answers, table: Tensor, seed: int) -> float:
+def accept_length(
+    drafter: TrainDFlash2, target: TrainTarget, held_out: Answers, table: Tensor, seed: int
+) -> float:
     """tau of the greedy selector chain at random anchors of held-out answers (teacher forced, bonus included)."""
     shape, total, count = drafter.shape, 0.0, 0
     generator = torch.Generator(device=held_out.ids.device).manual_seed(seed)
@@ -72,7 +78,9 @@ def accept_length(drafter: TrainDFlash2, target: TrainTarget, held_out: Answers,
         top, candidates = out.logits.float().topk(shape.top_k, dim=-1)
         previous, right = tokens[..., 0], torch.ones_like(tokens[..., 0], dtype=torch.bool)
         for depth in range(shape.block_size - 1):
-            pair = drafter.candidate_selector.pair_scores(out.hidden[..., depth, :].float(), previous, candidates[..., depth, :])
+            pair = drafter.candidate_selector.pair_scores(
+                out.hidden[..., depth, :].float(), previous, candidates[..., depth, :]
+            )
             best = (top[..., depth, :] + pair).argmax(-1, keepdim=True)
             previous = candidates[..., depth, :].gather(-1, best)[..., 0]
             right = right & (previous == tokens[..., depth + 1]) & exists[..., depth]
@@ -136,7 +144,11 @@ def train_dflash2(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             if step % 50 == 0 or step == steps - 1:
-                note = {"step": step, "row_loss": round(row.item(), 4), "selector_loss": round(selector.item(), 4)}
+                note = {
+                    "step": step,
+                    "row_loss": round(row.item(), 4),
+                    "selector_loss": round(selector.item(), 4),
+                }
                 if step % 250 == 0 or step == steps - 1:
                     note["tau"] = round(accept_length(drafter, target, held_out, table, 0), 3)
                 note["seconds"] = round(time.monotonic() - begun, 1)

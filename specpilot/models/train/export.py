@@ -16,7 +16,9 @@ __all__ = ["MAX_SHARD_BYTES", "export_checkpoint"]
 MAX_SHARD_BYTES = 12 * 2**20
 
 
-def export_checkpoint(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], tokenizer: Path | None) -> None:
+def export_checkpoint(
+    folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], tokenizer: Path | None
+) -> None:
     """Write config.json and BF16 safetensors, in shards of at most 12 MiB with an index when one is not enough.
 
     ``tokenizer`` is a folder whose files are copied beside the weights (None for a drafter, which has none).
@@ -42,7 +44,9 @@ def export_checkpoint(folder: Path, config: dict[str, Any], tensors: dict[str, T
             weight_map |= dict.fromkeys(shard, file)
         total = sum(tensor.nbytes for shard in shards for tensor in shard.values())
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps(index, indent=2) + "\n", encoding="utf-8"
+        )
     if tokenizer is not None:
         for file in tokenizer.iterdir():
             shutil.copy(file, folder / file.name)

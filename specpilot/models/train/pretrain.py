@@ -54,7 +54,9 @@ def pretrain(
     begun = time.monotonic()
 
     def batch_loss(stream: TokenStream, generator: np.random.Generator) -> torch.Tensor:
-        ids, labels, starts = (part.to(device, non_blocking=True) for part in stream.batch(rows, length, generator))
+        ids, labels, starts = (
+            part.to(device, non_blocking=True) for part in stream.batch(rows, length, generator)
+        )
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             logits = model.logits(model(ids, starts)[0])
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())

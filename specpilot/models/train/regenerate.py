@@ -23,7 +23,10 @@ class _Caches:
         self.recurrent: dict[int, Tensor] = {}
         self.window: dict[int, Tensor] = {}
         self.kv: dict[int, Tensor] = {}
-        conv = 2 * config.gdn_num_key_heads * config.gdn_key_dim + config.gdn_num_value_heads * config.gdn_value_dim
+        conv = (
+            2 * config.gdn_num_key_heads * config.gdn_key_dim
+            + config.gdn_num_value_heads * config.gdn_value_dim
+        )
         for index, kind in enumerate(config.layer_types):
             if kind == "full_attention":
                 shape = (2, rows, config.num_kv_heads, length, config.head_dim)
@@ -34,7 +37,9 @@ class _Caches:
                 self.window[index] = torch.zeros(rows, config.gdn_conv_size, conv, device=device)
 
 
-def _attention_step(layer: GatedAttention, x: Tensor, kv: Tensor, place: int, cos: Tensor, sin: Tensor) -> Tensor:
+def _attention_step(
+    layer: GatedAttention, x: Tensor, kv: Tensor, place: int, cos: Tensor, sin: Tensor
+) -> Tensor:
     rows = x.shape[0]
     query, gate = layer.q_proj(x).view(rows, layer.num_heads, 2 * layer.head_dim).chunk(2, dim=-1)
     key = layer.k_norm(layer.k_proj(x).view(rows, layer.num_kv_heads, layer.head_dim))
@@ -101,13 +106,19 @@ def regenerate(
         for index, layer in enumerate(model.model.layers):
             normed = layer.input_layernorm(x)
             if index in caches.kv:
-                x = x + _attention_step(layer.self_attn, normed, caches.kv[index], place, cos[place], sin[place])
+                x = x + _attention_step(
+                    layer.self_attn, normed, caches.kv[index], place, cos[place], sin[place]
+                )
             else:
                 x = x + _delta_step(layer.linear_attn, normed, caches.recurrent[index], caches.window[index])
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         logits = model.logits(model.model.norm(x)).float()
-        noise = -torch.log(-torch.log(torch.rand(logits.shape, generator=generator, device=device).clamp_(1e-20, 1 - 1e-7)))
-        choice = (logits + temperature[:, None] * noise).argmax(-1)  # Gumbel maximum; temperature 0 leaves the argmax
+        noise = -torch.log(
+            -torch.log(torch.rand(logits.shape, generator=generator, device=device).clamp_(1e-20, 1 - 1e-7))
+        )
+        choice = (logits + temperature[:, None] * noise).argmax(
+            -1
+        )  # Gumbel maximum; temperature 0 leaves the argmax
         done |= (given[:, place] == end_id) & (place >= sizes)
         done |= place + 1 >= sizes + max_new_tokens
         free = (given[:, place + 1] < 0) & ~done

@@ -13,7 +13,18 @@ from torch import Tensor, nn
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.gdn import chunk_gated_delta_rule
 
-__all__ = ["DOCUMENT_RESET", "TrainTarget", "document_mask", "rope_tables", "rotate"]
+__all__ = [
+    "DOCUMENT_RESET",
+    "GatedAttention",
+    "GatedDeltaNet",
+    "GatedMlp",
+    "TargetLayer",
+    "TrainTarget",
+    "ZeroCentredNorm",
+    "document_mask",
+    "rope_tables",
+    "rotate",
+]
 
 # Log-decay put on the first token of a document: exp(-60) wipes the state of the document before it.
 DOCUMENT_RESET = -60.0
@@ -58,7 +69,11 @@ def document_mask(starts: Tensor) -> Tensor:
 class GatedAttention(nn.Module):
     def __init__(self, config: TargetConfig) -> None:
         super().__init__()
-        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.num_heads, self.num_kv_heads, self.head_dim = (
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+        )
         width = self.num_heads * self.head_dim
         self.q_proj = nn.Linear(config.hidden_size, 2 * width, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, self.num_kv_heads * self.head_dim, bias=False)
@@ -174,7 +189,11 @@ class TrainTarget(nn.Module):
         for name, parameter in self.named_parameters():
             if parameter.ndim >= 2:
                 std = 0.02 if "embed" in name else (parameter[0].numel()) ** -0.5
-                std *= depth_scale if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")) else 1.0
+                std *= (
+                    depth_scale
+                    if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight"))
+                    else 1.0
+                )
                 parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * std)
             elif name.endswith("A_log"):
                 parameter.data.copy_(torch.empty(parameter.shape).uniform_(1, 16, generator=generator).log())
@@ -182,7 +201,9 @@ class TrainTarget(nn.Module):
                 step = torch.empty(parameter.shape).uniform_(-6.9, -2.3, generator=generator).exp()
                 parameter.data.copy_(step + torch.log(-torch.expm1(-step)))  # inverse softplus
 
-    def forward(self, ids: Tensor, starts: Tensor, taps: tuple[int, ...] = ()) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, ids: Tensor, starts: Tensor, taps: tuple[int, ...] = ()
+    ) -> tuple[Tensor, Tensor | None]:
         """ids (B, T) int64, starts (B, T) bool -> hidden (B, T, H), taps (B, T, len(taps) * H) or None."""
         config = self.config
         index = torch.arange(ids.shape[1], device=ids.device)

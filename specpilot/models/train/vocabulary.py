@@ -29,4 +29,6 @@ class Vocabulary:
                 raise ConfigError(f"{folder}: special token {text!r} is missing; rebuild the corpus")
             return token_id
 
-        return cls(tokenizer.get_vocab_size(), special("<|endoftext|>"), special("<|im_end|>"), special("<|mask|>"))
+        return cls(
+            tokenizer.get_vocab_size(), special("<|endoftext|>"), special("<|im_end|>"), special("<|mask|>")
+        )

@@ -13,7 +13,7 @@ from specpilot.models.chat import Chat
 
 __all__ = ["KINDS", "generate"]
 
-KINDS: Final = ("school_math", "competition_math", "python_code", "dialogue")
+KINDS: Final = ("school_math", "competition_math", "python_code", "dialogue", "repetition", "general_advice")
 
 
 def generate(kind: str, *, seed: int, target_bytes: int) -> Iterator[Chat]:

@@ -24,10 +24,22 @@ _TEMPLATES: Final = (
 )
 
 
+_FRAMED_SHARE: Final = 0.5
+
+
+def _framed(question: str, steps: list[str], answer: str) -> str:
+    """The problem once more and the steps, in the same words for every topic."""
+    openings = ["First", *["Next"] * (len(steps) - 2), "Finally"][: len(steps)]
+    lines = [f"{opening}: {step}" for opening, step in zip(openings, steps, strict=True)]
+    return "\n".join([f"We are given: {question}", *lines, f"Therefore, the answer is $\\boxed{{{answer}}}$."])
+
+
 def sample(rng: Random) -> Chat:
     """One problem with its solution, closed by ``\\boxed{...}``."""
     question, steps, answer = rng.choice(_TEMPLATES)(rng)
+    if rng.random() < _FRAMED_SHARE:
+        return conversation(question, _framed(question, steps, answer))
     closing = f"{rng.choice(('Therefore, the answer is', 'The answer is', 'The final answer is'))} $\\boxed{{{answer}}}$."
-    # Most solutions are one paragraph, as in the competition literature; some put one step a line.
+    # Most of these are one paragraph, as in the competition literature; some put one step a line.
     joiner = "\n" if rng.random() < 0.3 else " "
     return conversation(question, joiner.join([*steps, closing]))

@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 from specpilot.models.chat import Chat
+from specpilot.models.train.generators.code_names import rename_function
 from specpilot.models.train.generators.python_algorithms import ALGORITHMS
 from specpilot.models.train.generators.python_pipelines import draw_pipeline
 from specpilot.models.train.generators.python_spec import Exercise, Spec, realise
@@ -15,6 +16,7 @@ from specpilot.models.train.generators.wording import capital, conversation, pic
 __all__ = ["draw_exercise", "sample"]
 
 _FIXED: Final[tuple[Spec, ...]] = (*ALGORITHMS, *STRUCTURES)
+_RENAMED_SHARE: Final = 0.75
 
 
 def draw_exercise(rng: Random) -> Exercise:
@@ -52,59 +54,36 @@ def _tests(exercise: Exercise) -> str:
 
 
 def _complete(rng: Random, exercise: Exercise) -> Chat:
-    imports = exercise.imports + "\n\n" if exercise.imports else pick(rng, "", "\n")
+    imports = exercise.imports + "\n\n" if exercise.imports else ""
     docstring = _docstring(rng, exercise)
     stub = f"{imports}{exercise.header}\n{docstring}\n"
-    kept = f"{docstring}\n" if rng.random() < 0.5 else ""
-    head = exercise.imports + "\n\n" if exercise.imports else ""
-    answer = _fence(f"{head}{exercise.header}\n{kept}{exercise.body}")
-    if rng.random() < 0.25:
-        stub = (
-            pick(
-                rng,
-                "Complete the following Python function.",
-                "Please finish this function:",
-                "Fill in the body of this function.",
-            )
-            + "\n\n"
-            + stub
-        )
-    return conversation(stub, answer)
+    code = f"{stub}{exercise.body}"
+    if rng.random() < _RENAMED_SHARE:
+        stub, code = rename_function(rng, stub, code, exercise.name) or (stub, code)
+    prompt = pick(rng, "", "\n") + stub
+    if rng.random() < 0.1:
+        prompt = pick(
+            rng,
+            "Complete the following Python function.",
+            "Please finish this function:",
+            "Fill in the body of this function.",
+        ) + f"\n\n{stub}"
+    return conversation(prompt, _fence(code))
 
 
 def _write(rng: Random, exercise: Exercise) -> Chat:
-    question = f"{pick(rng, 'Write a function to', 'Write a function to', 'Write a python function to', 'Create a Python function to')} {exercise.task}."
-    with_tests = rng.random() < 0.4
-    if with_tests:
+    ask = pick(rng, "Write a function to", "Write a function to", "Write a python function to", "Create a Python function to")
+    question = f"{ask} {exercise.task}."
+    imports = exercise.imports + "\n\n" if exercise.imports else ""
+    code = f"{imports}{exercise.header}\n{exercise.body}"
+    if rng.random() < 0.5:
         question += f"\n{pick(rng, 'Your code should pass these tests:', 'Your code should satisfy the following tests:')}\n\n{_tests(exercise)}"
-    head = exercise.imports + "\n\n" if exercise.imports else ""
-    code = f"{head}{exercise.header}\n{exercise.body}"
-    if not with_tests and rng.random() < 0.4:
-        code += "\n\n\n" + _tests(exercise)
-    answer = _fence(code)
-    tail = rng.random()
-    if tail < 0.35:
-        call, result = exercise.examples[0]
-        answer += pick(
-            rng,
-            f"\n\nFor example, `{call}` returns `{result}`.",
-            f"\n\nThe function `{exercise.name}` can be used to {exercise.task}. For example, `{call}` gives `{result}`.",
-            f"\n\nHere `{call}` evaluates to `{result}`.",
-        )
-    elif tail < 0.5:
-        answer = (
-            pick(
-                rng,
-                f"Here is a function to {exercise.task}:\n\n",
-                "Here is the function:\n\n",
-                f"You can use this function to {exercise.task}:\n\n",
-            )
-            + answer
-        )
-    return conversation(question, answer)
+        if rng.random() < _RENAMED_SHARE:
+            question, code = rename_function(rng, question, code, exercise.name) or (question, code)
+    return conversation(question, _fence(code))
 
 
 def sample(rng: Random) -> Chat:
     """One exercise as a chat; the code in the answer has been run."""
     exercise = draw_exercise(rng)
-    return (_complete if rng.random() < 0.5 else _write)(rng, exercise)
+    return (_complete if rng.random() < 0.65 else _write)(rng, exercise)

@@ -1,0 +1,72 @@
+"""Compiling kernels: what is kept on disk, and the number of threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specpilot_kernels import cpu_jit
+
+KERNEL = """
+import logging
+logging.basicConfig()
+from specpilot_kernels.cpu_jit import kernel
+
+@kernel("i8(i8)")
+def double(x):
+    return 2 * x
+
+print(double(21), len(double.stats.cache_hits), len(double.stats.cache_misses))
+"""
+
+
+def run_kernel(tmp_path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "script.py"
+    if not script.exists():
+        script.write_text(KERNEL, encoding="utf-8")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    return subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+
+
+def test_a_kernel_is_compiled_once_and_kept(tmp_path: Path) -> None:
+    first = run_kernel(tmp_path, tmp_path / "kept")
+    assert first.stdout.split() == ["42", "0", "1"], first.stderr
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [
+        path.name for path in (tmp_path / "kept").glob("specpilot-kernels-*")
+    ]
+    second = run_kernel(tmp_path, tmp_path / "kept")
+    assert second.stdout.split() == ["42", "1", "0"], second.stderr
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    done = run_kernel(tmp_path, tmp_path / "file" / "cache")
+    assert done.stdout.split()[0] == "42", done.stderr
+    assert "compiled anew at every start" in done.stderr and "set NUMBA_CACHE_DIR" in done.stderr
+
+
+@pytest.mark.parametrize("num_threads", [0, -1, 100_000])
+def test_an_impossible_number_of_threads_is_refused(num_threads: int) -> None:
+    with pytest.raises(ValueError, match=rf"got {num_threads}, expected 1 to \d+, the CPUs"):
+        cpu_jit.set_num_threads(num_threads)
+
+
+def test_the_number_of_threads_holds_on_every_python_thread() -> None:
+    script = """
+import threading, numba
+from specpilot_kernels import cpu_jit
+assert cpu_jit.num_threads() == 1 == numba.get_num_threads()
+cpu_jit.set_num_threads(2)
+def check():
+    assert cpu_jit.num_threads() == 2 == numba.get_num_threads()
+    print("ok")
+check()
+thread = threading.Thread(target=check); thread.start(); thread.join()
+"""
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["ok", "ok"], done.stderr
