@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,19 +98,25 @@ def regenerate_answers(
     temperature: float,
     rows: int,
     seed: int,
+    time_limit_s: float,
     device: str,
 ) -> Answers:
     """Answer every prompt of at most ``length - max_new_tokens`` tokens and store the result at ``path``.
 
-    Prompts are answered in order of length, which keeps batches tight, and stored in the order given.
+    Prompts of similar length are answered together; the answers keep the order of the prompts. After ``time_limit_s``
+    seconds no further group is begun, and what was answered is the result.
     """
+    deadline = time.monotonic() + time_limit_s
     usable = [prompt for prompt in prompts if len(prompt) <= length - max_new_tokens]
     order = sorted(range(len(usable)), key=lambda index: len(usable[index]))
     generator = torch.Generator(device=device).manual_seed(seed)
     ids = np.zeros((len(usable), length), dtype=np.int64)
     begins, ends = (np.zeros(len(usable), dtype=np.int64) for _ in range(2))
-    for first in range(0, len(order), rows):
-        group = order[first : first + rows]
+    groups = [order[first : first + rows] for first in range(0, len(order), rows)]
+    np.random.default_rng(seed).shuffle(groups)  # so that an early end leaves out no length in particular
+    for group in groups:
+        if time.monotonic() > deadline:
+            break
         is_greedy = torch.rand(len(group), generator=generator, device=device) < greedy_share
         answers = regenerate(
             model,

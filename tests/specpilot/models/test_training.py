@@ -233,7 +233,7 @@ def test_prompts_round_trip_and_long_ones_are_left_out(tmp_path: Path) -> None:
     assert read_prompts(tmp_path / "p.npz") == prompts
     answers = regenerate_answers(
         make_target(), prompts, tmp_path / "a.npz", end_id=2, length=40, max_new_tokens=20, greedy_share=1.0, temperature=1.0,
-        rows=2, seed=0, device="cpu",
+        rows=2, seed=0, time_limit_s=600.0, device="cpu",
     )  # fmt: skip
     for ids, begin in zip(answers.ids.tolist(), answers.begins.tolist(), strict=True):
         assert ids[:begin] in ([5, 6, 7], [8, 8])
