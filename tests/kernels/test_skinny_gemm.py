@@ -63,11 +63,16 @@ def test_a_weight_lies_where_the_layout_says_and_the_rest_is_zero(
     assert packed.panels.shape[0] % GROUP_PANELS == 0
     assert packed.panels.shape[0] * PANEL_COLUMNS - shape[0] < GROUP_PANELS * PANEL_COLUMNS
     assert same_bits(packed.unpack(), weight.float())
-    n, k = shape[0] - 1, shape[1] // 2
-    element = packed.panels[n // PANEL_COLUMNS, k, n % PANEL_COLUMNS]
-    expected = weight.float()[n, k].item()
-    assert element == (expected if element_type == "float32" else np.float32(expected).view(np.uint32) >> 16)
-    assert not packed.panels.transpose(0, 2, 1).reshape(-1, shape[1])[shape[0] :].any()
+    order = np.arange(PANEL_COLUMNS)
+    if element_type == "bfloat16":
+        order = order.reshape(2, 8).T.reshape(-1)
+    for n in {0, shape[0] // 2, shape[0] - 1}:
+        place = order.tolist().index(n % PANEL_COLUMNS)
+        elements = packed.panels[n // PANEL_COLUMNS, :, place]
+        expected = weight[n].view(torch.int16 if element_type == "bfloat16" else torch.int32).numpy()
+        assert (elements.view(expected.dtype) == expected).all()
+    columns = packed.panels[:, :, np.argsort(order)].transpose(0, 2, 1).reshape(-1, shape[1])
+    assert not columns[shape[0] :].any()
 
 
 def test_weights_packed_together_are_one_weight() -> None:
@@ -224,12 +229,12 @@ def test_out_is_filled_and_nothing_around_it_is_touched(num_columns: int, num_ro
         (torch.zeros(2, 98), None, r"got shape \(2, 98\), expected \(M, 99\)"),
         (torch.zeros(0, 99), None, r"got shape \(0, 99\)"),
         (torch.zeros(99), None, r"got shape \(99,\)"),
-        (torch.zeros(2, 99, dtype=torch.float64), None, "x: got torch.float64"),
-        (torch.zeros(2, 99, dtype=torch.bfloat16), None, "x: got torch.bfloat16"),
-        (torch.zeros(2, 99, requires_grad=True), None, "requires_grad=True"),
+        (torch.zeros(2, 99, dtype=torch.float64), None, "x float64"),
+        (torch.zeros(2, 99, dtype=torch.bfloat16), None, "BFloat16"),
+        (torch.zeros(2, 99, requires_grad=True), None, "requires grad"),
         (torch.zeros(99, 2).t(), None, "contiguous"),
         (torch.zeros(2, 99), torch.zeros(2, 112), r"got shape \(2, 112\), expected \(2, 111\)"),
-        (torch.zeros(2, 99), torch.zeros(2, 111, dtype=torch.int32), "out: got torch.int32"),
+        (torch.zeros(2, 99), torch.zeros(2, 111, dtype=torch.int32), "out int32"),
         (torch.zeros(2, 99), torch.zeros(111, 2).t(), "contiguous"),
     ],
 )

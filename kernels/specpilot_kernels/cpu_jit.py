@@ -1,0 +1,141 @@
+"""How the CPU kernels are compiled, and on how many threads they run.
+
+Kernels are plain Python compiled by numba (https://numba.readthedocs.io/). Rules that hold for all of them:
+
+- *No fast-math.* Every floating point operation happens in the order written, so what a result depends on can
+  be read off the source.
+- *OpenMP threads.* Measured on 2 cores: starting two threads costs 1.7 us with numba's ``omp`` layer and 50 us
+  and more with ``workqueue``, which also aborts the process when two Python threads enter it at once. torch
+  brings an OpenMP runtime of its own whose threads would compete for the same cores: programs that use these
+  kernels call ``torch.set_num_threads(1)``.
+- *Compiled when the kernel's module is imported*, and kept on disk. numba renews a kept kernel when the file
+  it stands in changes but not when a function it calls from another file does; here the folder of kept kernels
+  is named after the content of all kernel sources.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+__all__ = ["inlined", "kernel", "num_threads", "set_num_threads"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# numba makes the attributes of this module when it is imported.
+_config: Any = numba.config
+_log = logging.getLogger(__name__)
+_num_threads = 1
+_calling_thread = threading.local()
+
+
+def set_num_threads(num_threads: int) -> None:
+    """Let kernels use this many threads from now on, in the whole process; before the first call it is 1.
+
+    Raises
+    ------
+    ValueError
+        Not between 1 and what numba allows: the CPUs of this process, or ``NUMBA_NUM_THREADS`` where set.
+    RuntimeError
+        More than one thread is wanted and the OpenMP runtime (Debian: package ``libgomp1``) is missing.
+    """
+    global _num_threads
+    most = int(_config.NUMBA_NUM_THREADS)
+    if not 1 <= num_threads <= most:
+        raise ValueError(
+            f"num_threads: got {num_threads}, expected 1 to {most}, the CPUs of this process; NUMBA_NUM_THREADS "
+            "in the environment sets another limit"
+        )
+    if num_threads > 1:
+        _require_openmp()
+    _num_threads = num_threads
+
+
+def num_threads() -> int:
+    """Threads to hand to a parallel kernel; asked right before it is called, on the thread that calls it."""
+    if getattr(_calling_thread, "num_threads", 0) != _num_threads:
+        # numba keeps, for every Python thread, how many threads it starts.
+        numba.set_num_threads(_num_threads)
+        _calling_thread.num_threads = _num_threads
+    return _num_threads
+
+
+def kernel(*signatures: str, parallel: bool = False) -> Callable[[_Function], _Function]:
+    """Compile a function for the given numba signatures, now, and keep the machine code.
+
+    A ``parallel`` function gets :func:`num_threads` as its last argument, splits its work into that many parts
+    with ``prange`` (one part runs without starting threads) and must give the same result for every number of
+    parts. Kernels run without Python's lock.
+    """
+
+    def compile_now(function: _Function) -> _Function:
+        folder = _kept_kernels()
+        users_folder = _config.CACHE_DIR
+        # numba reads the setting while it compiles; other users of numba in this process keep theirs.
+        _config.CACHE_DIR = folder or ""
+        try:
+            compile_kernel: Any = numba.njit(
+                list(signatures),
+                nogil=True,
+                error_model="numpy",
+                parallel=parallel,
+                cache=folder is not None,
+            )
+            compiled: _Function = compile_kernel(function)
+        finally:
+            _config.CACHE_DIR = users_folder
+        return compiled
+
+    return compile_now
+
+
+def inlined(function: _Function) -> _Function:
+    """Let kernels call a function; it is compiled as a part of each of them."""
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    return cast(_Function, compiled)
+
+
+@functools.cache
+def _kept_kernels() -> str | None:
+    """Folder of machine code made from exactly these sources; None, with a warning, if it cannot be written."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for source in sorted(package.rglob("*.py")):
+        digest.update(source.read_bytes())
+    base = Path(_config.CACHE_DIR or package / "__pycache__")
+    folder = base / f"specpilot-kernels-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = str(error)
+    else:
+        if os.access(folder, os.W_OK):
+            return str(folder)
+        reason = f"{folder} is not writable"
+    _log.warning(
+        "CPU kernels are compiled anew at every start (%s); set NUMBA_CACHE_DIR to keep them", reason
+    )
+    return None
+
+
+def _require_openmp() -> None:
+    try:
+        importlib.import_module("numba.np.ufunc.omppool")
+    except ImportError as error:
+        raise RuntimeError(
+            f"threads: numba's OpenMP layer does not load ({error}); install libgomp1, or use 1 thread"
+        ) from error
+
+
+# Read when numba starts its first threads. "default" means that nobody chose.
+if _config.THREADING_LAYER == "default":
+    _config.THREADING_LAYER = "omp"

@@ -1,0 +1,123 @@
+"""How a weight matrix lies in memory for :func:`specpilot_kernels.skinny_gemm.skinny_gemm`.
+
+A weight W, (N, K), is cut into panels of 16 output columns; panel p holds at [p, k] the 16 numbers W[16 p + n, k],
+so the product walks a panel from its first to its last byte. Columns beyond N, up to the next multiple of 64, are
+zero: a single row takes four panels at once.
+
+Float32 numbers lie in the order of n. BF16 numbers, as their 16 bits, lie in the order 0, 8, 1, 9, ..., 7, 15: read
+as words of 32 bits, the lower halves are the columns 0 to 7 and the upper halves the columns 8 to 15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["GROUP_PANELS", "PANEL_COLUMNS", "ElementType", "PackedWeight"]
+
+PANEL_COLUMNS = 16
+"""Output columns of a panel: one AVX-512, two AVX2 or four NEON registers of float32."""
+GROUP_PANELS = 4
+"""The number of panels is a multiple of this."""
+
+ElementType = Literal["bfloat16", "float32"]
+
+
+@dataclass(frozen=True, eq=False)
+class PackedWeight:
+    """A weight matrix in panels. Never written to after :meth:`pack`, so threads may share it.
+
+    Attributes
+    ----------
+    panels : array, uint16 (BF16 bits) or float32, (4 ceil(N / 64), K, 16), contiguous
+    num_columns : int
+        N, the outputs.
+    """
+
+    panels: NDArray[np.uint16] | NDArray[np.float32]
+    num_columns: int
+
+    @classmethod
+    def pack(cls, *weights: Tensor, element_type: ElementType | Literal["auto"] = "auto") -> PackedWeight:
+        """Pack one weight, or several one above the other as one.
+
+        Parameters
+        ----------
+        weights : Tensor, float32 or bfloat16, (N_i, K), CPU
+            As ``torch.nn.Linear`` stores it: a row for every output.
+        element_type
+            "bfloat16" refuses numbers that BF16 cannot hold exactly. "auto" takes bfloat16 where every number
+            allows it, else float32; :attr:`element_type` tells which.
+
+        Raises
+        ------
+        ValueError
+            No weight, wrong dtype, device or shape, or a number that does not fit ``element_type``.
+        """
+        _check(weights)
+        values = torch.cat([weight.detach().float() for weight in weights]).numpy()
+        bits = values.view(np.uint32)
+        has_low_bits = (bits & 0xFFFF) != 0
+        is_exact = not has_low_bits.any()
+        if element_type == "bfloat16" and not is_exact:
+            row, k = np.argwhere(has_low_bits)[0].tolist()
+            raise ValueError(
+                f"weight: {int(has_low_bits.sum())} numbers are no BF16 numbers, the first is {values[row, k]!r} at "
+                f"({row}, {k}); pack with element_type='float32' or 'auto'"
+            )
+        panels = _panels(bits)
+        if element_type == "float32" or not is_exact:
+            return cls(panels.view(np.float32), values.shape[0])
+        low, high = np.split(panels, 2, axis=2)
+        return cls((low >> 16 | high).view(np.uint16), values.shape[0])
+
+    @property
+    def element_type(self) -> ElementType:
+        return "bfloat16" if self.panels.dtype == np.uint16 else "float32"
+
+    @property
+    def num_inputs(self) -> int:
+        """K."""
+        return int(self.panels.shape[1])
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.panels.nbytes
+
+    def unpack(self) -> Tensor:
+        """The weight again, float32, (N, K), new memory."""
+        panels = self.panels
+        if panels.dtype == np.uint16:
+            words = panels.view(np.uint32)
+            panels = np.concatenate((words << 16, words & 0xFFFF0000), 2).view(np.float32)
+        rows = panels.transpose(0, 2, 1).reshape(-1, self.num_inputs)[: self.num_columns]
+        return torch.from_numpy(np.array(rows))
+
+
+def _panels(rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """(N, K) -> (panels, K, 16), zero padded."""
+    num_columns, num_inputs = rows.shape
+    group = GROUP_PANELS * PANEL_COLUMNS
+    padded = np.zeros((-(-num_columns // group) * group, num_inputs), rows.dtype)
+    padded[:num_columns] = rows
+    return np.ascontiguousarray(padded.reshape(-1, PANEL_COLUMNS, num_inputs).transpose(0, 2, 1))
+
+
+def _check(weights: tuple[Tensor, ...]) -> None:
+    if not weights:
+        raise ValueError("weight: got none, expected at least one")
+    for weight in weights:
+        if weight.dtype not in (torch.float32, torch.bfloat16) or weight.device.type != "cpu":
+            raise ValueError(
+                f"weight: got {weight.dtype} on {weight.device}, expected float32 or bfloat16 on the CPU"
+            )
+        if weight.ndim != 2 or 0 in weight.shape or weight.shape[1] != weights[0].shape[-1]:
+            raise ValueError(
+                f"weight: got shape {tuple(weight.shape)} beside {tuple(weights[0].shape)}, expected (N, K) with "
+                "N and K at least 1 and the same K"
+            )
