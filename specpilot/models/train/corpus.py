@@ -1,7 +1,8 @@
 """``python -m specpilot.models.train.corpus``: collect, filter, tokenise and write the training corpus.
 
 Steps, each a function below: collect documents from every source, drop overlaps with held-out files and repeats, train
-the tokenizer on a balanced part, encode, repeat or thin each source to its weight, order by hash, write.
+the tokenizer on a balanced part or take an existing one, encode, repeat or thin each source to its weight, order by
+hash, choose prompts in fixed shares, write.
 
 Files under ``--out``: ``train.bin`` and ``valid.bin`` (uint16 little-endian ids, every document ended by
 ``<|endoftext|>``), ``chat_prompts.npz`` (``ids`` uint16, ``offsets`` uint32 (num_prompts + 1), ``kinds`` uint8 into
@@ -124,7 +125,7 @@ def _select(
 def _tokenizer_texts(documents: Sequence[tuple[bytes, Document]]) -> Iterator[str]:
     """The first documents of each source up to a fixed size, so that code, mathematics and prose weigh alike."""
     taken: Counter[str] = Counter()
-    for digest, document in documents:
+    for _, document in documents:
         if document.split_digest[0] >= _VALID_BELOW and taken[document.source] < _TOKENIZER_BYTES_PER_SOURCE:
             taken[document.source] += len(document.content.encode())
             yield document.content

@@ -59,7 +59,9 @@ class Document:
 
     @classmethod
     def of_chat(cls, source: str, chat: Chat, family: str = "") -> Document:
-        return cls(source, chat=tuple((message["role"], message["content"]) for message in chat), family=family)
+        return cls(
+            source, chat=tuple((message["role"], message["content"]) for message in chat), family=family
+        )
 
     @property
     def content(self) -> str:

@@ -14,7 +14,7 @@ import pytest
 from specpilot.errors import ConfigError
 from specpilot.models.chat import ASSISTANT, END_OF_TEXT, IM_START, SPECIAL_TOKENS, render_chat
 from specpilot.models.train import sources
-from specpilot.models.train.corpus import SOURCES, build_corpus, main
+from specpilot.models.train.corpus import PROMPT_SHARES, SOURCES, build_corpus, main
 from specpilot.models.train.overlap import OverlapFilter, normalised_words
 from specpilot.models.train.tokenizer import load_tokenizer
 
@@ -50,21 +50,40 @@ def built(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_word_problems_lose_marks_and_end_in_words(data: Path) -> None:
-    document = next(sources.word_problems(data / "gsm8k_train.jsonl"))
-    assert document.chat[1] == ("assistant", "She has 2 + 3 = 5 pens.\nThe answer is 5.")
+def test_word_problems_come_once_as_they_are_and_in_variants_of_one_family(data: Path) -> None:
+    documents = list(sources.word_problems(data / "gsm8k_train.jsonl", seed=3))
+    first = documents[0]
+    assert first.chat[0][1] == _PROBLEMS[0]["prompt"]
+    assert first.chat[1] == ("assistant", "Step 1: 2 + 3 = 5.\nThe answer is 5.")
+    assert len(documents) > 4 * len(_PROBLEMS)
+    family = [document for document in documents if document.family == first.family]
+    assert len({document.chat[0][1] for document in family}) == len(family) > 4
+    assert len({document.split_digest for document in family}) == 1
+    assert documents == list(sources.word_problems(data / "gsm8k_train.jsonl", seed=3))
+
+
+def test_word_problem_with_wrong_marks_is_left_out(tmp_path: Path) -> None:
+    records = [
+        {"prompt": "What is 2 and 2?", "answer": "It is <<2+2=5>>5.\n#### 5"},
+        {"prompt": "What is 2 and 3?", "answer": "It is <<2+3=5>>5.\n#### 6"},
+        {"prompt": "What is two?", "answer": "It is two.\n#### 2"},
+    ]
+    path = tmp_path / "wrong.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert list(sources.word_problems(path, seed=0)) == []
 
 
 def test_word_problem_without_final_mark_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps({"prompt": "p", "answer": "no mark"}) + "\n")
     with pytest.raises(ConfigError, match=r"bad\.jsonl:1.*####"):
-        list(sources.word_problems(path))
+        list(sources.word_problems(path, seed=0))
 
 
 def test_library_chats_hold_real_code(data: Path) -> None:
-    documents = list(sources.library_chats(data / "library"))
-    assert len(documents) > 50
+    documents = list(sources.library_chats(data / "library", seed=3))
+    families = {document.family for document in documents}
+    assert len(families) > 50 and len(documents) > 2 * len(families)
     for document in documents:
         (_, stub), (_, answer) = document.chat
         code = answer.removeprefix("```python\n").removesuffix("\n```")
@@ -114,7 +133,7 @@ def test_manifest_describes_the_files(built: Path) -> None:
         == sum(s["train_tokens"] for s in manifest["sources"].values())
     )
     assert set(manifest["sources"]) == set(SOURCES)
-    assert manifest["sources"]["gsm8k_train"]["dropped_for_overlap"] == 1
+    assert manifest["sources"]["gsm8k_train"]["dropped_for_overlap"] >= 1
     assert manifest["special_tokens"] == {token: index for index, token in enumerate(SPECIAL_TOKENS)}
 
 
@@ -136,7 +155,7 @@ def test_streams_are_whole_documents_without_held_out_text(built: Path) -> None:
     rendered = render_chat(
         [
             {"role": "user", "content": str(_PROBLEMS[3]["prompt"])},
-            {"role": "assistant", "content": "She has 5 + 6 = 11 pens.\nThe answer is 11."},
+            {"role": "assistant", "content": "Step 1: 5 + 6 = 11.\nThe answer is 11."},
         ]
     )
     assert rendered in contents["train"] | contents["valid"]
@@ -151,6 +170,9 @@ def test_prompts_end_where_the_answer_begins(built: Path) -> None:
     assert kinds.size == offsets.size - 1 and {"gsm8k_train", "dialogue", "python_code"} <= {
         names[k] for k in kinds
     }
+    shares = {name: (kinds == k).mean() for k, name in enumerate(names)}
+    assert shares == pytest.approx(PROMPT_SHARES, abs=0.02)
+    assert np.diff(offsets.astype(np.int64)).max() <= 256
     for index in range(0, kinds.size, 200):
         prompt = ids[offsets[index] : offsets[index + 1]].tolist()
         assert prompt[0] == SPECIAL_TOKENS.index(IM_START)
@@ -164,6 +186,15 @@ def test_same_inputs_give_the_same_bytes(data: Path, built: Path, tmp_path: Path
     )
     first = json.loads((built / "corpus.json").read_text())
     assert json.loads((tmp_path / "corpus.json").read_text()) == first
+
+
+def test_an_existing_tokenizer_is_copied_unchanged(data: Path, built: Path, tmp_path: Path) -> None:
+    manifest = build_corpus(
+        data, None, [], tmp_path, library=data / "library", reused_tokenizer=built / "tokenizer", scale=0.001
+    )
+    assert manifest["tokenizer"] == "reused"
+    for path in (built / "tokenizer").iterdir():
+        assert (tmp_path / "tokenizer" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_command_line_refuses_missing_docs(

@@ -60,10 +60,11 @@ def test_same_seed_gives_same_text_and_another_seed_does_not(kind: str) -> None:
 def test_chats_alternate_end_with_an_answer_and_do_not_repeat(kind: str) -> None:
     chats = _some(kind, 400)
     for chat in chats:
-        assert [message["role"] for message in chat] == [USER, ASSISTANT] * (2 if kind == "dialogue" else 1)
+        assert [message["role"] for message in chat] == [USER, ASSISTANT] * (len(chat) // 2)
+        assert len(chat) // 2 in {"dialogue": (2,), "general_advice": (1, 2)}.get(kind, (1,))
         for message in chat:
             assert message["content"].strip()
-            if kind != "python_code":
+            if kind not in ("python_code", "repetition", "general_advice"):
                 # A doubled full stop or word, a doubled space or an unfilled name reads badly.
                 bad = re.search(
                     r"[.?!][.?](?!\.)|\b([a-z]+) \1\b|\w {2,}\w|[{]who|\bNone None\b", message["content"]
@@ -77,7 +78,8 @@ def test_target_size_is_reached_and_a_larger_target_continues(kind: str) -> None
     small = list(generate(kind, seed=3, target_bytes=20_000))
     large = list(generate(kind, seed=3, target_bytes=40_000))
     assert large[: len(small)] == small
-    assert sum(len(m["content"].encode()) for chat in small for m in chat) >= 20_000
+    # One separating byte counts between turns.
+    assert sum(len("|".join(m["content"] for m in chat).encode()) for chat in small) >= 20_000
 
 
 def test_unknown_kind_is_refused() -> None:
@@ -96,6 +98,42 @@ def test_every_equation_of_school_answers_holds_and_the_last_result_is_the_answe
         assert closing, answer
         assert re.findall(r"\d+", "\n".join(answer.split("\n")[:-1])).count(closing[1]) >= 1, answer
     assert checked > 4000
+
+
+def test_most_school_answers_are_numbered_equations() -> None:
+    answers = [chat[1]["content"] for chat in _some("school_math", 600)]
+    regular = [
+        a for a in answers if re.fullmatch(r"(Step \d+: [\d .+*/()-]+ = [\d.]+\.\n)+The answer is \d+\.", a)
+    ]
+    assert 0.55 < len(regular) / len(answers) < 0.8
+
+
+def test_half_of_the_competition_answers_quote_the_problem_in_one_frame() -> None:
+    chats = _some("competition_math", 400)
+    framed = [c for c in chats if c[1]["content"].startswith(f"We are given: {c[0]['content']}\nFirst: ")]
+    assert 0.4 < len(framed) / len(chats) < 0.6
+
+
+def test_repetitions_are_exact() -> None:
+    for chat in _some("repetition", 300):
+        question, answer = chat[0]["content"], chat[1]["content"]
+        frame = re.fullmatch(r"Here is the ([a-z ]+):\n\n(.*)", answer, re.DOTALL)
+        assert frame, answer
+        assert frame[2].removeprefix("```python\n").removesuffix("\n```") in question
+        assert frame[1] in question
+
+
+def test_advice_differs_in_its_subjects_only() -> None:
+    openings, subjects = set(), set()
+    for chat in _some("general_advice", 400):
+        for question, answer in zip(chat[::2], chat[1::2], strict=True):
+            first = answer["content"].split("\n\n")[0]
+            openings.add(re.sub(r"(about|plan for|comparison of) .*", r"\1", first))
+            about = re.search(r"(?:about|plan for|comparison of) (.+?)(?: and .*)?\.$", first)
+            if about and question is chat[0]:
+                subjects.add(about[1])
+                assert about[1].lower() in question["content"].lower()
+    assert len(openings) == 8 and len(subjects) > 250
 
 
 def test_numeric_latex_equations_hold() -> None:

@@ -17,7 +17,7 @@ KINDS: Final = ("school_math", "competition_math", "python_code", "dialogue", "r
 
 
 def generate(kind: str, *, seed: int, target_bytes: int) -> Iterator[Chat]:
-    """Yield distinct chats of one kind until their contents reach ``target_bytes`` UTF-8 bytes.
+    """Yield distinct chats of one kind until their contents reach ``target_bytes`` UTF-8 bytes, one more between turns.
 
     The stream depends on ``kind`` and ``seed`` only, so a larger target continues a smaller one.
 

@@ -31,7 +31,9 @@ def _framed(question: str, steps: list[str], answer: str) -> str:
     """The problem once more and the steps, in the same words for every topic."""
     openings = ["First", *["Next"] * (len(steps) - 2), "Finally"][: len(steps)]
     lines = [f"{opening}: {step}" for opening, step in zip(openings, steps, strict=True)]
-    return "\n".join([f"We are given: {question}", *lines, f"Therefore, the answer is $\\boxed{{{answer}}}$."])
+    return "\n".join(
+        [f"We are given: {question}", *lines, f"Therefore, the answer is $\\boxed{{{answer}}}$."]
+    )
 
 
 def sample(rng: Random) -> Chat:

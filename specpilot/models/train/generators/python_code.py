@@ -62,17 +62,26 @@ def _complete(rng: Random, exercise: Exercise) -> Chat:
         stub, code = rename_function(rng, stub, code, exercise.name) or (stub, code)
     prompt = pick(rng, "", "\n") + stub
     if rng.random() < 0.1:
-        prompt = pick(
-            rng,
-            "Complete the following Python function.",
-            "Please finish this function:",
-            "Fill in the body of this function.",
-        ) + f"\n\n{stub}"
+        prompt = (
+            pick(
+                rng,
+                "Complete the following Python function.",
+                "Please finish this function:",
+                "Fill in the body of this function.",
+            )
+            + f"\n\n{stub}"
+        )
     return conversation(prompt, _fence(code))
 
 
 def _write(rng: Random, exercise: Exercise) -> Chat:
-    ask = pick(rng, "Write a function to", "Write a function to", "Write a python function to", "Create a Python function to")
+    ask = pick(
+        rng,
+        "Write a function to",
+        "Write a function to",
+        "Write a python function to",
+        "Create a Python function to",
+    )
     question = f"{ask} {exercise.task}."
     imports = exercise.imports + "\n\n" if exercise.imports else ""
     code = f"{imports}{exercise.header}\n{exercise.body}"
