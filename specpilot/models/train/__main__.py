@@ -10,8 +10,10 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import typer
@@ -24,27 +26,46 @@ from specpilot.models.train.recipe import BUNDLED
 from specpilot.models.train.target import TrainTarget
 from specpilot.models.train.vocabulary import Vocabulary
 
-__all__ = ["app", "main"]
+__all__ = ["app", "corpus_arguments", "main"]
 
 app = typer.Typer(add_completion=False)
 
 
+def corpus_arguments(data: Path, exclude: Sequence[Path], out: Path) -> list[str]:
+    """Command line of :mod:`specpilot.models.train.corpus`, without the program."""
+    held_out = ["--exclude", *map(str, exclude)] if exclude else []
+    return ["--data", str(data), "--out", str(out), *held_out]
+
+
 @app.command()
 def main(
-    data: Path = typer.Option(
-        ..., help="Folder with gsm8k_train.jsonl; read only when the corpus is not built yet."
-    ),
-    out: Path = typer.Option(..., help="Where every phase leaves its result."),
-    phase: str = typer.Option("all", help="corpus, target, answers, dflash2 or all."),
-    time_limit_s: float = typer.Option(520.0, help="Stop, resumable, after this many seconds."),
-    pretrain_steps: int = typer.Option(BUNDLED.pretrain_steps),
-    draft_steps: int = typer.Option(BUNDLED.draft_steps),
-    fit: bool = typer.Option(False, help="Shorten a training phase so that it ends within the time limit."),
-    max_prompts: int = typer.Option(65536, help="Prompts answered by the target for the drafter."),
-    device: str = typer.Option("cuda" if torch.cuda.is_available() else "cpu"),
+    data: Annotated[
+        Path, typer.Option(help="Folder with gsm8k_train.jsonl; read only when the corpus is not built yet.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where every phase leaves its result.")],
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines whose text must stay out of the corpus; may be given many times. Every set that the "
+            "models will be measured on belongs here. Read only when the corpus is not built yet.",
+        ),
+    ] = None,
+    phase: Annotated[str, typer.Option(help="corpus, target, answers, dflash2 or all.")] = "all",
+    time_limit_s: Annotated[float, typer.Option(help="Stop, resumable, after this many seconds.")] = 520.0,
+    pretrain_steps: Annotated[int, typer.Option(help="Batches of the target.")] = BUNDLED.pretrain_steps,
+    draft_steps: Annotated[int, typer.Option(help="Batches of the drafter.")] = BUNDLED.draft_steps,
+    fit: Annotated[
+        bool, typer.Option(help="Shorten a training phase so that it ends within the time limit.")
+    ] = False,
+    max_prompts: Annotated[int, typer.Option(help="Prompts answered by the target for the drafter.")] = 65536,
+    device: Annotated[
+        str | None, typer.Option(help="Where to train.", show_default="cuda if there is one, else cpu")
+    ] = None,
 ) -> None:
     """Train the bundled models."""
     begun = time.monotonic()
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     recipe = replace(BUNDLED, pretrain_steps=pretrain_steps, draft_steps=draft_steps)
     wanted = ("corpus", "target", "answers", "dflash2") if phase == "all" else (phase,)
 
@@ -58,7 +79,12 @@ def main(
     corpus = out / "corpus"
     if "corpus" in wanted and not (corpus / "corpus.json").exists():
         subprocess.run(
-            [sys.executable, "-m", "specpilot.models.train.corpus", "--data", data, "--out", corpus],
+            [
+                sys.executable,
+                "-m",
+                "specpilot.models.train.corpus",
+                *corpus_arguments(data, exclude or [], corpus),
+            ],
             check=True,
         )
     words = Vocabulary.load(corpus / "tokenizer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ def read_prompts(path: Path) -> list[list[int]]:
     """Prompts of ``chat_prompts.npz``: ``ids`` uint16 end to end, ``offsets`` uint32 (num_prompts + 1)."""
     with np.load(path) as file:
         ids, offsets = file["ids"], file["offsets"].astype(np.int64)
-    return [ids[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [ids[a:b].tolist() for a, b in pairwise(offsets)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specpilot.models.train.target import GatedMlp, rope_tables, rotate
+from specpilot.models.train.target import GatedMlp, PlainNorm, rope_tables, rotate
 
 __all__ = [
     "BlockConv",
@@ -22,7 +22,6 @@ __all__ = [
     "DraftAttention",
     "DraftLayer",
     "DraftOutput",
-    "PlainNorm",
     "TrainDFlash2",
     "block_mask",
 ]
@@ -85,16 +84,6 @@ class DFlash2Shape:
         }
 
 
-class PlainNorm(nn.Module):
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(x.dtype)
-
-
 class BlockConv(nn.Module):
     """Dynamic grouped convolution over the rows of a block, before and after a sublayer."""
 
@@ -109,8 +98,8 @@ class BlockConv(nn.Module):
 
     def coefficients(self, x: Tensor) -> Tensor:
         """x (..., B, H) -> (2, ..., B, taps, H): kernel of the input side and of the output side."""
-        delta = self.kernel_projection(x).unflatten(-1, (2, self.taps, self.num_groups)).movedim(-3, 0)
-        delta = delta.repeat_interleave(self.group_size, -1)
+        delta: Tensor = self.kernel_projection(x).unflatten(-1, (2, self.taps, self.num_groups))
+        delta = delta.movedim(-3, 0).repeat_interleave(self.group_size, -1)
         base = self.base_kernel.view(2, *([1] * (delta.ndim - 3)), self.taps, -1)
         return base.to(delta.dtype) + delta
 
@@ -157,7 +146,8 @@ class DraftAttention(nn.Module):
         groups = shape.num_heads // shape.num_kv_heads
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self.o_proj(out.transpose(1, 2).reshape(sequences, anchors, block, -1))
+        mixed: Tensor = self.o_proj(out.transpose(1, 2).reshape(sequences, anchors, block, -1))
+        return mixed
 
 
 class DraftLayer(nn.Module):

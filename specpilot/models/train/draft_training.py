@@ -2,7 +2,8 @@
 
 Objective (the published recipes' common core, https://arxiv.org/abs/2602.06036 and NVIDIA NeMo Automodel's DFlash2):
 cross-entropy of each drafted row, weighted exp(-(k-1)/gamma) by its distance k from the anchor, plus the selector's
-cross-entropy over the row's top-16 candidates with the true predecessor; rows whose token is no candidate are dropped there.
+cross-entropy over the row's top-16 candidates with the true predecessor, where rows whose token is no candidate
+are dropped.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def train_dflash2(
     is_fitted: bool,
     device: str,
 ) -> TrainDFlash2 | None:
-    """Train for ``steps`` batches of ``sequences * anchors`` blocks; None when the time limit came first (call again)."""
+    """Train for ``steps`` batches of ``sequences * anchors`` blocks.
+
+    None when the time limit came first; calling again goes on.
+    """
     torch.set_float32_matmul_precision("high")
     drafter = TrainDFlash2(shape)
     drafter.initialise(seed)

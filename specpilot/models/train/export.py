@@ -37,7 +37,7 @@ def export_checkpoint(
     if len(shards) == 1:
         save_file(shards[0], folder / "model.safetensors", metadata={"format": "pt"})
     else:
-        weight_map = {}
+        weight_map: dict[str, str] = {}
         for number, shard in enumerate(shards, 1):
             file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
             save_file(shard, folder / file, metadata={"format": "pt"})
@@ -48,5 +48,5 @@ def export_checkpoint(
             json.dumps(index, indent=2) + "\n", encoding="utf-8"
         )
     if tokenizer is not None:
-        for file in tokenizer.iterdir():
-            shutil.copy(file, folder / file.name)
+        for source in tokenizer.iterdir():
+            shutil.copy(source, folder / source.name)

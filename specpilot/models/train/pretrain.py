@@ -36,8 +36,8 @@ def pretrain(
     """Train for ``steps`` batches of ``rows * length`` tokens.
 
     Returns the model when all steps are done, None when the time limit came first; calling again goes on. The history
-    (step, loss, validation loss, learning rate, seconds) is in ``out/pretrain.jsonl``. ``is_fitted`` shortens the plan, and
-    with it the learning-rate curve, to what ends before the time limit.
+    (step, loss, validation loss, learning rate, seconds) is in ``out/pretrain.jsonl``. ``is_fitted`` shortens the
+    plan, and with it the learning-rate curve, to what ends before the time limit.
     """
     torch.set_float32_matmul_precision("high")
     train, valid = (TokenStream.open(corpus / f"{name}.bin", end_id) for name in ("train", "valid"))

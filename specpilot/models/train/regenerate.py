@@ -50,7 +50,8 @@ def _attention_step(
     query = query.to(kv.dtype).view(rows, layer.num_kv_heads, -1, layer.head_dim)
     out = F.scaled_dot_product_attention(query, kv[0, :, :, : place + 1], kv[1, :, :, : place + 1])
     out = out.to(gate.dtype).reshape(rows, layer.num_heads, -1) * gate.sigmoid()
-    return layer.o_proj(out.flatten(1))
+    mixed: Tensor = layer.o_proj(out.flatten(1))
+    return mixed
 
 
 def _delta_step(layer: GatedDeltaNet, x: Tensor, state: Tensor, window: Tensor) -> Tensor:
@@ -73,8 +74,9 @@ def _delta_step(layer: GatedDeltaNet, x: Tensor, state: Tensor, window: Tensor) 
     state.addcmul_(key[..., None], delta[..., None, :])
     out = (state * query[..., None]).sum(-2)
     gate = F.silu(layer.in_proj_z(x).float()).view(rows, -1, config.gdn_value_dim)
-    out = F.rms_norm(out, out.shape[-1:], layer.norm.weight, config.norm_eps) * gate
-    return layer.out_proj(out.flatten(1))
+    mixed = layer.norm(out) * gate
+    result: Tensor = layer.out_proj(mixed.flatten(1))
+    return result
 
 
 @torch.no_grad()
@@ -116,9 +118,8 @@ def regenerate(
         noise = -torch.log(
             -torch.log(torch.rand(logits.shape, generator=generator, device=device).clamp_(1e-20, 1 - 1e-7))
         )
-        choice = (logits + temperature[:, None] * noise).argmax(
-            -1
-        )  # Gumbel maximum; temperature 0 leaves the argmax
+        # Gumbel maximum; temperature 0 leaves the argmax.
+        choice = (logits + temperature[:, None] * noise).argmax(-1)
         done |= (given[:, place] == end_id) & (place >= sizes)
         done |= place + 1 >= sizes + max_new_tokens
         free = (given[:, place + 1] < 0) & ~done

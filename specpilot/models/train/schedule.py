@@ -27,7 +27,8 @@ def learning_rate(step: int, total: int, peak: float, warmup: int) -> float:
 
 def make_optimizer(model: nn.Module, peak: float, weight_decay: float) -> torch.optim.AdamW:
     """AdamW that decays matrices only; embeddings, norms and gates are left alone."""
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             is_table = "embed" in name or "codebook" in name

@@ -6,6 +6,9 @@ gated delta rule with the reference engine; a test compares the two models' logi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +21,7 @@ __all__ = [
     "GatedAttention",
     "GatedDeltaNet",
     "GatedMlp",
+    "PlainNorm",
     "TargetLayer",
     "TrainTarget",
     "ZeroCentredNorm",
@@ -40,6 +44,18 @@ class ZeroCentredNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x.float(), x.shape[-1:], 1.0 + self.weight.float(), self.eps).to(x.dtype)
+
+
+class PlainNorm(nn.Module):
+    """RMS norm whose stored weight is the scale."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(x.dtype)
 
 
 def rope_tables(length: int, rotary_dim: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -92,7 +108,8 @@ class GatedAttention(nn.Module):
         groups = self.num_heads // self.num_kv_heads
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
-        return self.o_proj((out * gate.sigmoid()).reshape(batch, length, -1))
+        mixed: Tensor = self.o_proj((out * gate.sigmoid()).reshape(batch, length, -1))
+        return mixed
 
 
 class GatedDeltaNet(nn.Module):
@@ -109,8 +126,7 @@ class GatedDeltaNet(nn.Module):
         self.conv1d = nn.Conv1d(conv_dim, conv_dim, config.gdn_conv_size, groups=conv_dim, bias=False)
         self.dt_bias = nn.Parameter(torch.zeros(config.gdn_num_value_heads))
         self.A_log = nn.Parameter(torch.zeros(config.gdn_num_value_heads))
-        self.norm = nn.Module()
-        self.norm.weight = nn.Parameter(torch.ones(config.gdn_value_dim))
+        self.norm = PlainNorm(config.gdn_value_dim, config.norm_eps)
         self.out_proj = nn.Linear(self.splits[2], config.hidden_size, bias=False)
 
     def convolve(self, x: Tensor, age: Tensor) -> Tensor:
@@ -144,8 +160,9 @@ class GatedDeltaNet(nn.Module):
             out = chunk_gated_delta_rule(query, key, value, decay, write, None)[0]
         out = out.transpose(1, 2)
         gate = F.silu(self.in_proj_z(x).view(batch, length, -1, config.gdn_value_dim).float())
-        out = F.rms_norm(out, out.shape[-1:], self.norm.weight.float(), config.norm_eps) * gate
-        return self.out_proj(out.reshape(batch, length, -1).to(x.dtype))
+        out = self.norm(out) * gate
+        result: Tensor = self.out_proj(out.reshape(batch, length, -1).to(x.dtype))
+        return result
 
 
 class GatedMlp(nn.Module):
@@ -156,7 +173,8 @@ class GatedMlp(nn.Module):
         self.down_proj = nn.Linear(intermediate, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
 
 
 class TargetLayer(nn.Module):
@@ -171,16 +189,30 @@ class TargetLayer(nn.Module):
             self.linear_attn = GatedDeltaNet(config)
 
 
+class _Layers(nn.ModuleList):
+    """A module list that knows what it holds."""
+
+    def __iter__(self) -> Iterator[TargetLayer]:
+        return cast(Iterator[TargetLayer], super().__iter__())
+
+
+class _Body(nn.Module):
+    """What the checkpoint calls ``model``: everything but the head."""
+
+    def __init__(self, config: TargetConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = _Layers(TargetLayer(config, kind) for kind in config.layer_types)
+        self.norm = ZeroCentredNorm(config.hidden_size, config.norm_eps)
+
+
 class TrainTarget(nn.Module):
     """``forward`` gives the final-norm hidden states and, if asked, the outputs of the layers ``taps``."""
 
     def __init__(self, config: TargetConfig) -> None:
         super().__init__()
         self.config = config
-        self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.model.layers = nn.ModuleList(TargetLayer(config, kind) for kind in config.layer_types)
-        self.model.norm = ZeroCentredNorm(config.hidden_size, config.norm_eps)
+        self.model = _Body(config)
 
     def initialise(self, seed: int) -> None:
         """Normal(0, 0.02) matrices, residual outputs scaled down by depth, decay rates spread over time scales."""

@@ -24,7 +24,7 @@ class Vocabulary:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
         def special(text: str) -> int:
-            token_id = tokenizer.token_to_id(text)
+            token_id: int | None = tokenizer.token_to_id(text)
             if token_id is None:
                 raise ConfigError(f"{folder}: special token {text!r} is missing; rebuild the corpus")
             return token_id

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from specpilot.models.train import corpus
+from specpilot.models.train.__main__ import corpus_arguments
 from specpilot.models.train.answers import Answers, read_prompts, regenerate_answers
 from specpilot.models.train.data import TokenStream
 from specpilot.models.train.dflash2 import DFlash2Shape, TrainDFlash2
@@ -32,6 +35,15 @@ SHAPE = DFlash2Shape(
     hidden_size=64, vocab_size=96, num_target_layers=4, mask_token_id=3, tap_outputs=(0, 2), num_layers=2, num_heads=2,
     num_kv_heads=1, head_dim=32, intermediate_size=64, block_size=8, top_k=16, selector_rank=8, context_length=256,
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small only lose by sharing their work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def make_target() -> TrainTarget:
@@ -229,11 +241,27 @@ def test_export_keeps_shards_small(tmp_path: Path) -> None:
 def test_prompts_round_trip_and_long_ones_are_left_out(tmp_path: Path) -> None:
     prompts = [[5, 6, 7], [9] * 60, [8, 8]]
     offsets = np.cumsum([0, *map(len, prompts)]).astype(np.uint32)
-    np.savez(tmp_path / "p.npz", ids=np.array(sum(prompts, []), dtype=np.uint16), offsets=offsets)
+    np.savez(tmp_path / "p.npz", ids=np.concatenate(prompts).astype(np.uint16), offsets=offsets)
     assert read_prompts(tmp_path / "p.npz") == prompts
     answers = regenerate_answers(
-        make_target(), prompts, tmp_path / "a.npz", end_id=2, length=40, max_new_tokens=20, greedy_share=1.0, temperature=1.0,
-        rows=2, seed=0, time_limit_s=600.0, device="cpu",
+        make_target(), prompts, tmp_path / "a.npz", end_id=2, length=40, max_new_tokens=20, greedy_share=1.0,
+        temperature=1.0, rows=2, seed=0, time_limit_s=600.0, device="cpu",
     )  # fmt: skip
     for ids, begin in zip(answers.ids.tolist(), answers.begins.tolist(), strict=True):
         assert ids[:begin] in ([5, 6, 7], [8, 8])
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_every_exclusion_file_reaches_the_corpus_builder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], empty: int
+) -> None:
+    """The builder refuses a file without text by its name, before it reads anything else."""
+    files = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for index, file in enumerate(files):
+        file.write_text(
+            "" if index == empty else '{"prompt": "How many rivers are there?"}', encoding="utf-8"
+        )
+    (tmp_path / "docs").mkdir()
+    arguments = corpus_arguments(tmp_path, files, tmp_path / "out")
+    assert corpus.main([*arguments, "--docs", str(tmp_path / "docs")]) == 2
+    assert f"{files[empty]} has no text" in capsys.readouterr().err
