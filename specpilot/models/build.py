@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from specpilot.draft import Drafter
 from specpilot.engines.base import NumericMode
 from specpilot.errors import ConfigError
 from specpilot.models.folders import model_folders
@@ -49,12 +50,13 @@ def build_engine(
     tokenizer = ChatTokenizer(target_folder)
     if tokenizer.vocab_size > target.config.vocab_size:
         raise ConfigError(
-            f"{target_folder}: tokenizer has {tokenizer.vocab_size} tokens, the model {target.config.vocab_size}; they do not fit"
+            f"{target_folder}: tokenizer has {tokenizer.vocab_size} tokens, the model {target.config.vocab_size}; "
+            "they do not fit"
         )
-    drafters = {
+    drafters: dict[str, Drafter] = {
         name: load_dflash2(folder, target=target, mode=mode) for name, folder in drafter_folders.items()
     }
     default = None if drafter == "none" else drafter or next(iter(drafters), None)
     return ReferenceEngine(
-        model_id, target, dict(drafters), tokenizer, default_drafter=default, max_waiting=max_waiting
+        model_id, target, drafters, tokenizer, default_drafter=default, max_waiting=max_waiting
     )

@@ -35,9 +35,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, Draft, Lattice, top_candidates
+from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice, top_candidates
 from specpilot.engines.base import NumericMode
-from specpilot.errors import CheckpointError
+from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.dflash2_backbone import Backbone, ContextCache
 from specpilot.refengine.dflash2_checkpoint import draft_shapes
@@ -94,9 +94,9 @@ class DFlash2Drafter:
     target
         Lends embedding and LM head; in judge mode they must be deterministic.
     mode
-        ``serve`` projects a chunk of context in one product. ``judge`` projects every token by itself, so
-        that a proposal depends on the committed tokens and their taps only, never on how they were split into
-        chunks: float32 products change in the last bit with the number of rows.
+        ``serve`` takes a chunk of context at once. ``judge`` takes every token by itself, so that a proposal
+        depends on the committed tokens and their taps only, never on how they were split into chunks: the float32
+        sums of the norms change in the last bit with the number of rows.
     """
 
     name = "dflash2"
@@ -122,8 +122,9 @@ class DFlash2Drafter:
         return DFlash2State(self._backbone.new_cache(max_tokens + MAX_BLOCK_ROWS), max_tokens)
 
     @torch.inference_mode()
-    def append_context(self, state: DFlash2State, token_ids: Tensor, taps: Tensor) -> None:
+    def append_context(self, state: DrafterState, token_ids: Tensor, taps: Tensor) -> None:
         """Add n committed tokens; taps (n, len(target_taps) * H). See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
         expected = (token_ids.shape[0], len(self.target_taps) * self.config.hidden_size)
         if tuple(taps.shape) != expected:
             raise ValueError(
@@ -142,7 +143,7 @@ class DFlash2Drafter:
     @torch.inference_mode()
     def propose(
         self,
-        state: DFlash2State,
+        state: DrafterState,
         anchor_id: int,
         *,
         temperature: float = 0.0,
@@ -155,7 +156,7 @@ class DFlash2Drafter:
         ``MAX_BLOCK_ROWS``: all rows see each other, so a shorter block is not the beginning of a longer one.
         """
         lattice = self.build_lattice(
-            state, anchor_id, self.block_size - 1 if num_positions is None else num_positions
+            _own(state), anchor_id, self.block_size - 1 if num_positions is None else num_positions
         )
         if temperature == 0.0:
             return Draft(lattice.greedy_chain(), None, lattice)
@@ -180,6 +181,15 @@ class DFlash2Drafter:
         hidden = self._backbone.forward(state.cache, rows)[1:]
         logits, candidate_ids = top_candidates(self._target.logits(hidden), self.config.selector_top_k)
         return Lattice(candidate_ids, self._selector.edge_scores(hidden, logits, candidate_ids, anchor_id))
+
+
+def _own(state: DrafterState) -> DFlash2State:
+    if not isinstance(state, DFlash2State):
+        raise EngineError(
+            f"drafter state: got {type(state).__name__}, expected DFlash2State; use a state that new_state of this "
+            "drafter made"
+        )
+    return state
 
 
 def load_dflash2(path: Path, *, target: BorrowedTarget, mode: NumericMode) -> DFlash2Drafter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import torch
 
@@ -181,7 +181,7 @@ class _Answer(Iterator[Chunk]):
 
 def _decode(
     engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
-) -> Iterator[Chunk]:
+) -> Generator[Chunk, None, None]:
     params = request.sampling
     text = TextStream(params.stop)
     eos_ids = () if params.ignore_eos else engine.target.config.eos_ids

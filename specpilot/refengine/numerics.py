@@ -32,9 +32,9 @@ JUDGE_TILES = (16, 8, 1)
 class Projection:
     """y = x W^T for a fixed W.
 
-    In float32 it is the kernel :mod:`specpilot_kernels.skinny_gemm`: the checkpoint's BF16 numbers are kept as they are
-    and widened exactly in registers, which halves the bytes a step reads, and a row's result depends on no other row. In
-    float64, which exists for checking, it is a plain product.
+    In float32 it is the kernel :mod:`specpilot_kernels.skinny_gemm`: the checkpoint's BF16 numbers are kept as they
+    are and widened exactly in registers, which halves the bytes a step reads, and a row's result depends on no other
+    row. In float64, which exists for checking, it is a plain product.
     """
 
     def __init__(self, weight: Tensor) -> None:
@@ -42,10 +42,12 @@ class Projection:
         self._weight = None if self._packed else weight.t().contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(T, in) -> (T, out), contiguous."""
+        """(T, in) -> (T, out), contiguous; T may be 0."""
         if self._packed is None:
             assert self._weight is not None
             return torch.mm(x, self._weight)
+        if not x.shape[0]:
+            return x.new_empty(0, self._packed.num_columns)
         return torch.from_numpy(skinny_gemm_arrays(x.contiguous().numpy(), self._packed))
 
 

@@ -20,7 +20,7 @@ _SLOT = re.compile("\ue000(\\d+)\ue001")
 
 
 def _byte_of_symbol() -> dict[str, int]:
-    """Inverse of the byte-level alphabet of GPT-2's BPE: printable bytes stand for themselves, the rest from U+0100 on."""
+    """Inverse of GPT-2's byte-level alphabet: printable bytes stand for themselves, the rest from U+0100 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {chr(byte): byte for byte in printable}
     rest = [byte for byte in range(256) if byte not in set(printable)]

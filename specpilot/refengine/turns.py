@@ -32,7 +32,8 @@ class Turns:
                 )
             if len(self._queue) > self._max_waiting:
                 raise Overloaded(
-                    f"got a request while {len(self._queue) - 1} wait, expected at most {self._max_waiting}; try again later"
+                    f"got a request while {len(self._queue) - 1} wait, expected at most {self._max_waiting}; "
+                    "try again later"
                 )
             ticket = object()
             self._queue.append(ticket)

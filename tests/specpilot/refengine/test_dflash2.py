@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specpilot.draft import Draft, Drafter
+from specpilot.errors import EngineError
+from specpilot.refengine import dflash2_backbone
 from specpilot.refengine.dflash2 import DFlash2Drafter, load_dflash2
 from tests.oracles import sglang_dflash2 as oracle
 from tests.oracles.random_dflash2 import TinyTarget, make_config, make_tensors, write_checkpoint
@@ -116,6 +121,25 @@ def test_judge_mode_does_not_depend_on_the_chunks(tmp_path):
         assert torch.equal(case.draft(taps, 11, chunks).lattice.edge_scores, whole.edge_scores)
 
 
+def test_chunks_do_change_bits_of_plain_products(tmp_path, monkeypatch):
+    """The comparison can fail: with torch's products and no judge mode the chunks show."""
+    monkeypatch.setattr(dflash2_backbone, "Projection", lambda weight: partial(F.linear, weight=weight))
+    case = Case(tmp_path, mode="serve")
+    taps = case.taps(67)
+    whole = case.draft(taps, 11, [67]).lattice.edge_scores
+    parts = [case.draft(taps, 11, chunks).lattice.edge_scores for chunks in ([1] * 67, [33, 34], [8, 59])]
+    assert any(not torch.equal(scores, whole) for scores in parts)
+    assert all((scores - whole).abs().max() < 1e-4 for scores in parts)
+
+
+@pytest.mark.parametrize("mode", ["serve", "judge"])
+def test_a_chunk_may_be_empty(tmp_path, mode):
+    case = Case(tmp_path, mode=mode)
+    taps = case.taps(9)
+    scores = case.draft(taps, 11, [0, 9, 0]).lattice.edge_scores
+    assert torch.equal(scores, case.draft(taps, 11, [9]).lattice.edge_scores)
+
+
 def test_sampled_proposal_reports_its_law_and_repeats_with_its_seed(tmp_path):
     case = Case(tmp_path)
     taps = case.taps(6)
@@ -160,4 +184,6 @@ def test_misuse_is_refused(tmp_path):
             case.drafter.propose(state, 1, num_positions=count)
     with pytest.raises(ValueError, match="generator"):
         case.drafter.propose(state, 1, temperature=1.0)
+    with pytest.raises(EngineError, match="drafter state: got object, expected DFlash2State"):
+        case.drafter.propose(object(), 1)  # type: ignore[arg-type]
     assert state.num_tokens == 0

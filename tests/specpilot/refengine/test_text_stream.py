@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def run(pieces: list[bytes], stop: tuple[str, ...]) -> tuple[str, bool]:
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     borders = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(borders)]
 
 
 @given(st.text(max_size=40), st.lists(st.integers(0, 200), max_size=12))
