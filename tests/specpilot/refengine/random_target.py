@@ -55,8 +55,11 @@ UNTIED = replace(
 
 
 def random_tensors(config: TargetConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Checkpoint tensors: projections keep the scale of their input, norms and gates differ from channel to
-    channel."""
+    """Checkpoint tensors: projections keep the scale of their input, norms and gates differ from channel to channel.
+
+    Of a tied target the numbers are such as BF16 holds, like those of shipped checkpoints; of an untied one they are
+    not. So both ways in which a product keeps its weight are run.
+    """
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in target_shapes(config).items():
@@ -73,7 +76,7 @@ def random_tensors(config: TargetConfig, seed: int = 0) -> dict[str, Tensor]:
             draw = 1 + 0.2 * draw
         elif "norm" in name:
             draw *= 0.2
-        tensors[name] = draw
+        tensors[name] = draw.bfloat16().float() if config.tie_word_embeddings else draw
     return tensors
 
 

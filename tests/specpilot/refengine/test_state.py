@@ -66,6 +66,12 @@ def test_a_commit_leaves_what_the_kept_rows_alone_leave(
         assert (got - expected).abs().max() < 1e-4
 
 
+def test_one_row_more_or_less_would_show(model: TargetModel, ids: Tensor) -> None:
+    kept = [next_hidden(model, ids, 100, num_kept) for num_kept in (63, 64, 65)]
+    assert (kept[0] - kept[1]).abs().max() > 1e-2
+    assert (kept[2] - kept[1]).abs().max() > 1e-2
+
+
 def test_earlier_outputs_survive_later_steps(model: TargetModel, ids: Tensor) -> None:
     state = model.new_state(50)
     out = model.forward(ids[:8], state, taps=(0, 3))
