@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,15 +27,26 @@ from specpilot.models.train.recipe import BUNDLED
 from specpilot.models.train.target import TrainTarget
 from specpilot.models.train.vocabulary import Vocabulary
 
-__all__ = ["app", "corpus_arguments", "main"]
+__all__ = ["Phase", "app", "corpus_arguments", "main"]
 
 app = typer.Typer(add_completion=False)
 
 
-def corpus_arguments(data: Path, exclude: Sequence[Path], out: Path) -> list[str]:
+class Phase(StrEnum):
+    """A phase of training, in order."""
+
+    CORPUS = "corpus"
+    TARGET = "target"
+    ANSWERS = "answers"
+    DFLASH2 = "dflash2"
+    ALL = "all"
+
+
+def corpus_arguments(data: Path, docs: Path | None, exclude: Sequence[Path], out: Path) -> list[str]:
     """Command line of :mod:`specpilot.models.train.corpus`, without the program."""
     held_out = ["--exclude", *map(str, exclude)] if exclude else []
-    return ["--data", str(data), "--out", str(out), *held_out]
+    sources = ["--docs", str(docs)] if docs else []
+    return ["--data", str(data), "--out", str(out), *sources, *held_out]
 
 
 @app.command()
@@ -51,7 +63,11 @@ def main(
             "models will be measured on belongs here. Read only when the corpus is not built yet.",
         ),
     ] = None,
-    phase: Annotated[str, typer.Option(help="corpus, target, answers, dflash2 or all.")] = "all",
+    phase: Annotated[Phase, typer.Option(help="One phase, or all in order.")] = Phase.ALL,
+    docs: Annotated[
+        Path | None,
+        typer.Option(help="reST sources of the library documentation, where they are elsewhere."),
+    ] = None,
     time_limit_s: Annotated[float, typer.Option(help="Stop, resumable, after this many seconds.")] = 520.0,
     pretrain_steps: Annotated[int, typer.Option(help="Batches of the target.")] = BUNDLED.pretrain_steps,
     draft_steps: Annotated[int, typer.Option(help="Batches of the drafter.")] = BUNDLED.draft_steps,
@@ -67,7 +83,7 @@ def main(
     begun = time.monotonic()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     recipe = replace(BUNDLED, pretrain_steps=pretrain_steps, draft_steps=draft_steps)
-    wanted = ("corpus", "target", "answers", "dflash2") if phase == "all" else (phase,)
+    wanted = tuple(Phase) if phase is Phase.ALL else (phase,)
 
     def time_left_s() -> float:
         return time_limit_s - (time.monotonic() - begun)
@@ -77,20 +93,20 @@ def main(
         raise typer.Exit(3)
 
     corpus = out / "corpus"
-    if "corpus" in wanted and not (corpus / "corpus.json").exists():
+    if Phase.CORPUS in wanted and not (corpus / "corpus.json").exists():
         subprocess.run(
             [
                 sys.executable,
                 "-m",
                 "specpilot.models.train.corpus",
-                *corpus_arguments(data, exclude or [], corpus),
+                *corpus_arguments(data, docs, exclude or [], corpus),
             ],
             check=True,
         )
     words = Vocabulary.load(corpus / "tokenizer")
     config = recipe.target_config(words.size, (words.turn_end, words.document_end))
     weights = out / "target.pt"
-    if "target" in wanted and not weights.exists():
+    if Phase.TARGET in wanted and not weights.exists():
         model = pretrain(
             config, corpus, out, end_id=words.document_end, steps=recipe.pretrain_steps, rows=recipe.pretrain_rows,
             length=recipe.pretrain_length, peak_lr=recipe.pretrain_lr, seed=recipe.seed,
@@ -103,11 +119,11 @@ def main(
         torch.save({name: tensor.bfloat16().cpu() for name, tensor in model.state_dict().items()}, weights)
         export_checkpoint(out / "target", config.to_json_dict(), model.state_dict(), corpus / "tokenizer")
     target = TrainTarget(config)
-    if "answers" in wanted or "dflash2" in wanted:
+    if Phase.ANSWERS in wanted or Phase.DFLASH2 in wanted:
         saved = torch.load(weights, weights_only=True)
         target.load_state_dict({name: tensor.float() for name, tensor in saved.items()})
         target.to(device).requires_grad_(False)
-    if "answers" in wanted and not (out / "answers.npz").exists():
+    if Phase.ANSWERS in wanted and not (out / "answers.npz").exists():
         answers = regenerate_answers(
             target, read_prompts(corpus / "chat_prompts.npz")[:max_prompts], out / "answers.npz", end_id=words.turn_end,
             length=recipe.answer_length, max_new_tokens=recipe.max_new_tokens, greedy_share=recipe.greedy_share,
@@ -121,7 +137,7 @@ def main(
             "seconds": time.monotonic() - begun,
         }
         typer.echo(json.dumps(note))
-    if "dflash2" in wanted and not (out / "dflash2").exists():
+    if Phase.DFLASH2 in wanted and not (out / "dflash2").exists():
         shape = recipe.drafter_shape(config, words.mask)
         drafter = train_dflash2(
             shape, target, Answers.load(out / "answers.npz", device), out, steps=recipe.draft_steps,

@@ -262,6 +262,6 @@ def test_every_exclusion_file_reaches_the_corpus_builder(
             "" if index == empty else '{"prompt": "How many rivers are there?"}', encoding="utf-8"
         )
     (tmp_path / "docs").mkdir()
-    arguments = corpus_arguments(tmp_path, files, tmp_path / "out")
+    arguments = corpus_arguments(tmp_path, None, files, tmp_path / "out")
     assert corpus.main([*arguments, "--docs", str(tmp_path / "docs")]) == 2
     assert f"{files[empty]} has no text" in capsys.readouterr().err
