@@ -4,10 +4,9 @@ Kernels are plain Python compiled by numba (https://numba.readthedocs.io/). Rule
 
 - *No fast-math.* Every floating point operation happens in the order written, so what a result depends on can
   be read off the source.
-- *OpenMP threads.* Measured on 2 cores: starting two threads costs 1.7 us with numba's ``omp`` layer and 50 us
-  and more with ``workqueue``, which also aborts the process when two Python threads enter it at once. torch
-  brings an OpenMP runtime of its own whose threads would compete for the same cores: programs that use these
-  kernels call ``torch.set_num_threads(1)``.
+- *OpenMP threads*: numba's ``omp`` layer, for ``workqueue`` takes 50 us to 150 us to start two threads (measured on 2
+  cores) and aborts the process when two Python threads enter it at once. torch brings an OpenMP runtime of its own
+  whose threads would compete for the same cores: programs that use these kernels call ``torch.set_num_threads(1)``.
 - *Compiled when the kernel's module is imported*, and kept on disk. numba renews a kept kernel when the file
   it stands in changes but not when a function it calls from another file does; here the folder of kept kernels
   is named after the content of all kernel sources.
@@ -23,17 +22,25 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["inlined", "kernel", "num_threads", "set_num_threads"]
+__all__ = ["PARALLEL_FROM", "inlined", "kernel", "num_threads", "set_num_threads"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # numba makes the attributes of this module when it is imported.
 _config: Any = numba.config
 _log = logging.getLogger(__name__)
+
+PARALLEL_FROM = 2**22 if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else 2**17
+"""Multiply-adds from which several threads pay.
+
+Measured on 2 cores: a core does 40 multiply-adds a nanosecond in a product of 8 rows, and starting a second thread
+takes 40 us if it sleeps between kernels (the policy this package chooses) and 3 us if it spins.
+"""
+
 _num_threads = 1
 _calling_thread = threading.local()
 
@@ -60,8 +67,13 @@ def set_num_threads(num_threads: int) -> None:
     _num_threads = num_threads
 
 
-def num_threads() -> int:
-    """Threads to hand to a parallel kernel; asked right before it is called, on the thread that calls it."""
+def num_threads(multiply_adds: int | None = None) -> int:
+    """Threads to hand to a parallel kernel; asked right before it is called, on the thread that calls it.
+
+    For work of fewer ``multiply_adds`` than pay for starting threads, 1.
+    """
+    if multiply_adds is not None and multiply_adds < PARALLEL_FROM:
+        return 1
     if getattr(_calling_thread, "num_threads", 0) != _num_threads:
         # numba keeps, for every Python thread, how many threads it starts.
         numba.set_num_threads(_num_threads)
@@ -100,8 +112,13 @@ def kernel(*signatures: str, parallel: bool = False) -> Callable[[_Function], _F
 
 def inlined(function: _Function) -> _Function:
     """Let kernels call a function; it is compiled as a part of each of them."""
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
-    return cast(_Function, compiled)
+    compile_inlined: Any = numba.njit
+    options = {
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }  # Python never calls it; quicker to compile
+    compiled: _Function = compile_inlined(nogil=True, error_model="numpy", **options)(function)
+    return compiled
 
 
 @functools.cache

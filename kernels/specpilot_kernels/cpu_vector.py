@@ -7,6 +7,7 @@ the same IEEE operation on all 16 numbers, so results are the same on every mach
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -14,63 +15,95 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["LANES", "add", "fma", "load", "mul", "splat", "store", "total"]
+__all__ = ["LANES", "add", "fma", "load", "mul", "prefetch", "splat", "store", "total"]
 
 LANES = 16
 
+_INDEX = ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
+_PAIRS = ir.VectorType(ir.IntType(32), LANES // 2)
 _cgutils: Any = cgutils
+# What numba hands to kernels takes other arguments than what is written here.
+_intrinsic: Callable[[Any], Callable[..., Any]] = intrinsic
 
 
-class _VectorType(types.Type):  # type: ignore[misc]
+class _VectorType(types.Type):
     def __init__(self) -> None:
         super().__init__(name=f"float32x{LANES}")
 
 
 @register_model(_VectorType)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, frontend_type: Any) -> None:
-        super().__init__(manager, frontend_type, _VECTOR)
+        super().__init__(manager, frontend_type, _VECTOR)  # type: ignore[no-untyped-call]
 
 
 _vector = _VectorType()
 
 
-@intrinsic
+@_intrinsic
 def load(typing: Any, array: Any, offset: Any) -> Any:
-    """The 16 numbers of a contiguous array from ``offset`` on, counted from its first number; not checked."""
+    """The 16 numbers of a contiguous array from ``offset`` on, counted from its first number; not checked.
+
+    A uint16 array holds BF16 numbers as their bits, in the order 0, 8, 1, 9, ..., 7, 15; they come back widened, which
+    is exact: the bits of a BF16 number are the upper half of a float32. Read as words of 32 bits, a shift and a mask
+    give 16 numbers: measured 10% faster, in a product of one row as of eight, than widening 16 that lie in order.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature.args[0], *args), align=4)
+        kind = _VECTOR if array.dtype == types.float32 else _PAIRS
+        pointer = _pointer(context, builder, signature, args, kind)
+        if array.dtype == types.float32:
+            return builder.load(pointer, align=4)
+        words = builder.load(pointer, align=2)
+        low = builder.shl(words, ir.Constant(_PAIRS, [16] * _PAIRS.count))
+        high = builder.and_(words, ir.Constant(_PAIRS, [0xFFFF0000] * _PAIRS.count))
+        return builder.bitcast(builder.shuffle_vector(low, high, _indices(0, LANES)), _VECTOR)
 
     return _vector(array, types.intp), generate
 
 
-@intrinsic
+@_intrinsic
+def prefetch(typing: Any, array: Any, offset: Any) -> Any:
+    """Fetch what lies at ``offset`` into the cache; may point behind the array."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8)
+        function_type = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), _INDEX, _INDEX, _INDEX])
+        function = _cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+        pointer = _pointer(context, builder, signature, args, byte)
+        builder.call(function, [pointer, _INDEX(0), _INDEX(3), _INDEX(1)])  # to read, into all levels, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@_intrinsic
 def store(typing: Any, array: Any, offset: Any, value: Any) -> Any:
     """Write 16 numbers to a contiguous array from ``offset`` on; not checked."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, signature.args[0], *args[:2]), align=4)
+        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, _vector), generate
 
 
-@intrinsic
+@_intrinsic
 def splat(typing: Any, value: Any) -> Any:
     """16 times the same number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(undefined, args[0], ir.IntType(32)(0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return builder.shuffle_vector(first, undefined, zeros)
+        first = builder.insert_element(undefined, args[0], _INDEX(0))
+        return builder.shuffle_vector(
+            first, undefined, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+        )
 
     return _vector(types.float32), generate
 
 
-@intrinsic
+@_intrinsic
 def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once; of vectors or of float32 numbers."""
     kind = _vector if isinstance(c, _VectorType) else types.float32
@@ -84,38 +117,39 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     return kind(kind, kind, kind), generate
 
 
-@intrinsic
+@_intrinsic
 def add(typing: Any, a: Any, b: Any) -> Any:
     """a + b, of vectors."""
     return _vector(_vector, _vector), lambda context, builder, signature, args: builder.fadd(*args)
 
 
-@intrinsic
+@_intrinsic
 def mul(typing: Any, a: Any, b: Any) -> Any:
     """a * b, of vectors."""
     return _vector(_vector, _vector), lambda context, builder, signature, args: builder.fmul(*args)
 
 
-@intrinsic
+@_intrinsic
 def total(typing: Any, value: Any) -> Any:
     """Sum of the 16 numbers: upper to lower half until one is left."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         (value,) = args
-        index = ir.IntType(32)
         for width in (8, 4, 2, 1):
-            halves = [
-                builder.shuffle_vector(
-                    value, value, ir.Constant(ir.VectorType(index, width), list(range(first, first + width)))
-                )
-                for first in (0, width)
-            ]
-            value = builder.fadd(*halves)
-        return builder.extract_element(value, index(0))
+            lower, upper = (
+                builder.shuffle_vector(value, value, _indices(first, width)) for first in (0, width)
+            )
+            value = builder.fadd(lower, upper)
+        return builder.extract_element(value, _INDEX(0))
 
     return types.float32(_vector), generate
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer())
+def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """Pointer to a ``kind`` at an offset of an array, the first two arguments of a call."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.bitcast(builder.gep(array.data, [args[1]]), kind.as_pointer())
+
+
+def _indices(first: int, count: int) -> Any:
+    return ir.Constant(ir.VectorType(_INDEX, count), list(range(first, first + count)))

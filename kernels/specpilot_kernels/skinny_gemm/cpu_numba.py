@@ -1,6 +1,6 @@
-"""The product on the CPU. Importing this module compiles it.
+"""The product on the CPU. Importing this module compiles it for BF16 weights.
 
-Every output is one sum in a fixed order (:func:`specpilot_kernels.skinny_gemm.cpu_tile.make_tile`). No number of
+Every output is one sum in a fixed order (:mod:`specpilot_kernels.skinny_gemm.cpu_tile`). No number of
 rows, row index, tile shape or number of threads enters into it, so a row's result is bit for bit the same in any
 company; and as fused multiply-add and addition are exactly defined, on any machine. Summing in blocks also makes
 the result up to three times as accurate as one long chain.
@@ -8,25 +8,22 @@ the result up to three times as accurate as one long chain.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.skinny_gemm.cpu_tile import make_tile
+from specpilot_kernels.skinny_gemm.cpu_tile import tile_1, tile_2, tile_4
 from specpilot_kernels.skinny_gemm.layout import GROUP_PANELS, PANEL_COLUMNS
 
-__all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "multiply"]
+__all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "compile_float32", "multiply_bfloat16"]
 
 GROUP_COLUMNS = GROUP_PANELS * PANEL_COLUMNS
 ROW_CHUNK = 64
 """Rows that go through all panels before the next ones do, so that they stay in the second-level cache."""
-
-# All tiles have 8 AVX2 registers of sums: fewer, and an addition waits for the one before.
-_tile_4 = make_tile(4, 1)
-_tile_2 = make_tile(2, 2)
-_tile_1 = make_tile(1, 4)
 
 
 @inlined
@@ -47,31 +44,41 @@ def _multiply_groups(x: Any, panels: Any, y: Any, first: int, last: int) -> None
             row = end - (end - start) % 4
             for p in range(GROUP_PANELS):
                 for r in range(start, row, 4):
-                    _tile_4(x, r, panels, panel + p, out, r - shift, out_column + p * PANEL_COLUMNS)
+                    tile_4(x, r, panels, panel + p, out, r - shift, out_column + p * PANEL_COLUMNS)
             if end - row >= 2:
                 for p in range(0, GROUP_PANELS, 2):
-                    _tile_2(x, row, panels, panel + p, out, row - shift, out_column + p * PANEL_COLUMNS)
+                    tile_2(x, row, panels, panel + p, out, row - shift, out_column + p * PANEL_COLUMNS)
                 row += 2
             if row < end:
-                _tile_1(x, row, panels, panel, out, row - shift, out_column)
+                tile_1(x, row, panels, panel, out, row - shift, out_column)
             if column + GROUP_COLUMNS > num_columns:
                 for r in range(end - start):
                     for n in range(num_columns - column):
                         y[start + r, column + n] = edge[r, n]
 
 
-@kernel(
-    "void(f4[:,::1], u2[:,:,::1], f4[:,::1], i8)",
-    "void(f4[:,::1], f4[:,:,::1], f4[:,::1], i8)",
-    parallel=True,
-)
-def multiply(x: Any, panels: Any, y: Any, num_threads: int) -> None:
-    """y = x W^T, each thread a run of neighbouring panels."""
-    num_groups = panels.shape[0] // GROUP_PANELS
-    if num_threads == 1:
-        _multiply_groups(x, panels, y, 0, num_groups)
-    else:
-        for part in numba.prange(num_threads):
-            first = num_groups * part // num_threads
-            last = num_groups * (part + 1) // num_threads
-            _multiply_groups(x, panels, y, first, last)
+def _compile(element: str) -> Callable[..., None]:
+    """The kernel for panels of one element type."""
+
+    @kernel(f"void(f4[:,::1], {element}[:,:,::1], f4[:,::1], i8)", parallel=True)
+    def multiply(x: Any, panels: Any, y: Any, num_threads: int) -> None:
+        """y = x W^T, each thread a run of neighbouring panels."""
+        num_groups = panels.shape[0] // GROUP_PANELS
+        if num_threads == 1:
+            _multiply_groups(x, panels, y, 0, num_groups)
+        else:
+            for part in numba.prange(num_threads):
+                first = num_groups * part // num_threads
+                last = num_groups * (part + 1) // num_threads
+                _multiply_groups(x, panels, y, first, last)
+
+    return multiply
+
+
+multiply_bfloat16 = _compile("u2")
+
+
+@functools.cache
+def compile_float32() -> Callable[..., None]:
+    """The kernel for float32 panels, compiled on the first call: few models need it."""
+    return _compile("f4")

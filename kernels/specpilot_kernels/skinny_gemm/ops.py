@@ -8,14 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot_kernels.cpu_jit import num_threads
-from specpilot_kernels.skinny_gemm.cpu_numba import multiply
+from specpilot_kernels.skinny_gemm.cpu_numba import compile_float32, multiply_bfloat16
 from specpilot_kernels.skinny_gemm.layout import PackedWeight
 
-__all__ = ["PARALLEL_FROM", "skinny_gemm", "skinny_gemm_arrays"]
-
-
-PARALLEL_FROM = 2**17
-"""Multiply-adds from which several threads pay: a core does them in 5 us, starting threads takes 3 us (measured)."""
+__all__ = ["skinny_gemm", "skinny_gemm_arrays"]
 
 
 def skinny_gemm(x: Tensor, weight: PackedWeight, out: Tensor | None = None) -> Tensor:
@@ -66,9 +62,10 @@ def skinny_gemm_arrays(
         out = np.empty(shape, np.float32)
     elif out.shape != shape:
         raise ValueError(f"out: got shape {out.shape}, expected {shape}")
+    multiply = multiply_bfloat16 if panels.dtype == np.uint16 else compile_float32()
     try:
         # The compiled functions take float32 in C order and nothing else.
-        multiply(x, panels, out, num_threads() if x.shape[0] * panels.size >= PARALLEL_FROM else 1)
+        multiply(x, panels, out, num_threads(x.shape[0] * panels.size))
     except TypeError as error:
         raise ValueError(
             f"got x {x.dtype} with strides {x.strides} and out {out.dtype} with strides {out.strides}, expected "
