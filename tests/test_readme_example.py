@@ -33,8 +33,9 @@ def server() -> Iterator[tuple[subprocess.Popen[str], str]]:
         wait_until_ready(process, url)
         yield process, url
     finally:
-        process.kill()
-        process.communicate()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def wait_until_ready(process: subprocess.Popen[str], url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.gdn import L2_EPS
-from specpilot.refengine.gdn_rules import DeltaRule
+from specpilot.refengine.gdn_rules import DeltaRule, KernelRule, PrefixRule, Written
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection, Rows
 from specpilot.refengine.state import SequenceState
+from specpilot_kernels.gdn_rows import GdnWeights, gdn_rows
 
 __all__ = ["GatedDeltaNet"]
 
@@ -30,10 +32,8 @@ class GatedDeltaNet:
         Tensors of ``model.layers.N.linear_attn``.
     """
 
-    def __init__(
-        self, weights: Mapping[str, Tensor], config: TargetConfig, rule: DeltaRule, index: int
-    ) -> None:
-        self._rule, self._index = rule, index
+    def __init__(self, weights: Mapping[str, Tensor], config: TargetConfig, index: int) -> None:
+        self._index = index
         self._hidden = config.hidden_size
         self._num_groups = config.gdn_num_key_heads
         self._per_group = config.gdn_num_value_heads // config.gdn_num_key_heads
@@ -53,22 +53,50 @@ class GatedDeltaNet:
         self._unit_norm = RmsNorm(scale, L2_EPS / self._key_dim)
         self._norm = RmsNorm(weights["norm.weight"], config.norm_eps)
         self._output = Projection(weights["out_proj.weight"])
+        self._kernel_weights = None
+        if self._taps.dtype == torch.float32:
+            self._kernel_weights = GdnWeights(
+                self._taps,
+                self._rate,
+                self._dt_bias.contiguous(),
+                weights["norm.weight"].contiguous(),
+                self._num_groups,
+                L2_EPS,
+                config.norm_eps,
+            )
 
-    def __call__(self, x: Tensor, num_rows: int, state: SequenceState) -> Tensor:
+    def __call__(self, x: Tensor, num_rows: int, state: SequenceState, rule: PrefixRule) -> Tensor:
         """(rows, hidden) -> (rows, hidden); rows beyond ``num_rows`` are fillers and leave no trace."""
         num_fillers = x.shape[0] - num_rows
+        if isinstance(rule, KernelRule):
+            return self._run_kernel(x[:num_rows], num_fillers, state)
+        return self._run_torch(x, num_rows, num_fillers, state, cast(DeltaRule, rule))
+
+    def _run_kernel(self, x: Tensor, num_fillers: int, state: SequenceState) -> Tensor:
+        projected = self._input(x)
+        inputs = state.extend_conv(self._index, projected[:, : self._channels])
+        start = state.recurrent_start(self._index)
+        assert self._kernel_weights is not None
+        out, written = gdn_rows(projected, inputs, start, self._kernel_weights)
+        state.extend_recurrent(self._index, Written(start, written.keys, written.values, written.decay))
+        mixed = self._output(out)
+        return F.pad(mixed, (0, 0, 0, num_fillers)) if num_fillers else mixed
+
+    def _run_torch(
+        self, x: Tensor, num_rows: int, num_fillers: int, state: SequenceState, rule: DeltaRule
+    ) -> Tensor:
         mixed, z, g, beta = self._project(x)
         inputs = state.extend_conv(self._index, mixed[:num_rows] if num_fillers else mixed)
         if num_fillers:  # They come back, so that judge mode keeps one shape.
             inputs = F.pad(inputs, (0, 0, 0, num_fillers))
         queries_keys, values = self._activate(inputs.unfold(0, len(self._taps), 1).transpose(1, 2))
         reads = []
-        for first in range(0, num_rows, self._rule.max_rows):
-            rows = slice(first, min(first + self._rule.max_rows, num_rows))
+        for first in range(0, num_rows, rule.max_rows):
+            rows = slice(first, min(first + rule.max_rows, num_rows))
             parts = (queries_keys, values, g, beta)
             if rows != slice(0, x.shape[0]):
                 parts = (queries_keys[rows], values[rows], g[rows], beta[rows])
-            read, run = self._rule.run(*parts, state.recurrent_start(self._index))
+            read, run = rule.run(*parts, state.recurrent_start(self._index))
             state.extend_recurrent(self._index, run)
             reads.append(read)
         read = reads[0] if len(reads) == 1 else torch.cat(reads)

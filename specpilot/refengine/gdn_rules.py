@@ -1,6 +1,6 @@
 """The gated delta rule at inference: one sequence, grouped heads, prefixes that can be committed.
 
-Both rules keep, for every run of rows, what was written instead of the states it led to: keys, written
+All rules keep, for every run of rows, what was written instead of the states it led to: keys, written
 vectors and decays rebuild the state after any prefix. Shapes use G key heads, each with R value heads side
 by side; a state is (G, d_k, R * d_v), so one product reads it for all value heads of a group. See
 :mod:`specpilot.refengine.gdn` for the mathematics.
@@ -14,7 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["ChunkRule", "DeltaRule", "RecurrentRule", "Written", "stack_layers"]
+from specpilot_kernels import gdn_rows
+
+__all__ = ["ChunkRule", "DeltaRule", "KernelRule", "PrefixRule", "RecurrentRule", "Written", "stack_layers"]
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,18 @@ def stack_layers(runs: list[Written], start: Tensor) -> Written:
     )
 
 
-class DeltaRule(Protocol):
-    """How one numeric mode runs the recurrence."""
+class PrefixRule(Protocol):
+    """How the state after a prefix of a run's rows is rebuilt."""
 
     max_rows: int
+
+    def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:
+        """Turn ``state``, equal to ``run.start``, into the state after the first ``num_rows`` rows, in place."""
+        ...
+
+
+class DeltaRule(PrefixRule, Protocol):
+    """How the recurrence is run in torch."""
 
     def run(
         self, queries_keys: Tensor, values: Tensor, g: Tensor, beta: Tensor, start: Tensor
@@ -73,10 +83,6 @@ class DeltaRule(Protocol):
         read : Tensor, (T, G, R, d_v)
         run : Written
         """
-        ...
-
-    def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:
-        """Turn ``state``, equal to ``run.start``, into the state after the first ``num_rows`` rows, in place."""
         ...
 
 
@@ -138,8 +144,20 @@ class ChunkRule:
         state.view(-1, *state.shape[-2:]).baddbmm_(keys.flatten(0, -3), values.flatten(0, -3))
 
 
+class KernelRule:
+    """Float32 rows in order, compiled: :mod:`specpilot_kernels.gdn_rows` runs the whole layer, here is its prefix."""
+
+    def __init__(self, max_rows: int) -> None:
+        self.max_rows = max_rows
+
+    def advance_(self, state: Tensor, run: Written, num_rows: int) -> None:
+        parts = (run.keys, run.values, run.decay)
+        written = gdn_rows.Written(*(part.view(-1, *part.shape[-2:]) for part in parts))
+        gdn_rows.gdn_replay_(state.view(-1, *state.shape[-2:]), written, num_rows)
+
+
 class RecurrentRule:
-    """Judge mode: row after row, every operation of a fixed shape.
+    """Float64, for checking: row after row, every operation of a fixed shape.
 
     ``advance_`` replays the rows with the very multiplications and additions of ``run``: these round the same
     way in any shape, so a committed prefix is bit for bit the state that a run of the prefix alone would have

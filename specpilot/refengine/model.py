@@ -16,15 +16,17 @@ from specpilot.refengine.attention import Block, GatedAttention
 from specpilot.refengine.checkpoint import read_tensors, target_shapes
 from specpilot.refengine.config import ARCHITECTURE, TargetConfig
 from specpilot.refengine.gdn_layer import GatedDeltaNet
-from specpilot.refengine.gdn_rules import ChunkRule, DeltaRule, RecurrentRule
+from specpilot.refengine.gdn_rules import ChunkRule, KernelRule, PrefixRule, RecurrentRule
 from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import JUDGE_TILES, Projection, Rows, find_invariant_tile, tiles
 from specpilot.refengine.rope import rotation_table
 from specpilot.refengine.state import SequenceState
 
-__all__ = ["SERVE_BLOCK_ROWS", "Layer", "TargetModel", "TargetOutput", "load_target"]
+__all__ = ["KERNEL_ROWS", "SERVE_BLOCK_ROWS", "Layer", "TargetModel", "TargetOutput", "load_target"]
 
+KERNEL_ROWS = 32
+"""Up to this many rows serve mode runs the recurrence in order, in the compiled kernel; above, in chunks."""
 SERVE_BLOCK_ROWS = 512
 """Rows that run through the layers together in serve mode; a multiple of ``ChunkRule.max_rows``."""
 
@@ -58,12 +60,14 @@ class Layer:
             for name in ("input", "post_attention")
         ]
 
-    def __call__(self, x: Tensor, block: Block, state: SequenceState, attention_index: int) -> Tensor:
+    def __call__(
+        self, x: Tensor, block: Block, state: SequenceState, rule: PrefixRule, attention_index: int
+    ) -> Tensor:
         normed = self.norms[0](x)
         if isinstance(self.mixer, GatedAttention):
             mixed = self.mixer(normed, block, state.kv[attention_index])
         else:
-            mixed = self.mixer(normed, block.num_rows, state)
+            mixed = self.mixer(normed, block.num_rows, state, rule)
         x = mixed.add_(x)
         return self.mlp(self.norms[1](x)).add_(x)
 
@@ -93,7 +97,7 @@ class TargetModel:
         self._rotation = rotation_table(
             config.context_length, config.rotary_dim, config.rope_theta, self._dtype
         )
-        self._rule: DeltaRule = RecurrentRule(JUDGE_TILES[0]) if mode == "judge" else ChunkRule()
+        self._rows_rule, self._prompt_rule = self._choose_rules()
         self._layers: list[Layer] = []
         self._kind_index: list[int] = []
         for number, layer_type in enumerate(config.layer_types):
@@ -103,14 +107,14 @@ class TargetModel:
             if layer_type == "full_attention":
                 mixer = GatedAttention(_subset(weights, "self_attn."), config, by_row=mode == "judge")
             else:
-                mixer = GatedDeltaNet(_subset(weights, "linear_attn."), config, self._rule, index)
+                mixer = GatedDeltaNet(_subset(weights, "linear_attn."), config, index)
             self._layers.append(Layer(weights, config, mixer))
             self._kind_index.append(index)
         self.judge_tile: int | None = None
         if mode == "judge":
             with torch.inference_mode():
                 self.judge_tile = find_invariant_tile(self._row_functions(), self._dtype)
-            self._rule.max_rows = self.judge_tile
+            self._rows_rule.max_rows = self._prompt_rule.max_rows = self.judge_tile
 
     @property
     def architecture(self) -> str:
@@ -120,7 +124,7 @@ class TargetModel:
     def new_state(self, max_tokens: int) -> SequenceState:
         """Empty state of a sequence of at most ``max_tokens`` tokens; RequestError beyond the context
         length."""
-        return SequenceState(self.config, self._rule, max_tokens, self._dtype)
+        return SequenceState(self.config, max_tokens, self._dtype)
 
     @torch.inference_mode()
     def embed(self, ids: Tensor) -> Tensor:
@@ -152,12 +156,13 @@ class TargetModel:
             if not 0 <= tap < self.config.num_layers:
                 raise EngineError(f"taps: got layer {tap}, expected 0 to {self.config.num_layers - 1}")
         rows = self.embed(ids)
-        state.open_rows(ids.shape[0])
+        rule = self._rows_rule if ids.shape[0] <= self._rows_rule.max_rows else self._prompt_rule
+        state.open_rows(ids.shape[0], rule)
         block_rows = self.judge_tile or SERVE_BLOCK_ROWS
         outputs = []
         for first in range(0, ids.shape[0], block_rows):
             block = rows[first : first + block_rows]
-            outputs.append(self._run_block(block, state.num_tokens + first, state, taps))
+            outputs.append(self._run_block(block, state.num_tokens + first, state, rule, taps))
         if len(outputs) == 1:
             return outputs[0]
         return TargetOutput(torch.cat([o.hidden for o in outputs]), torch.cat([o.taps for o in outputs]))
@@ -171,7 +176,7 @@ class TargetModel:
         return torch.cat(parts)[: hidden.shape[0]].float()
 
     def _run_block(
-        self, x: Tensor, position: int, state: SequenceState, taps: tuple[int, ...]
+        self, x: Tensor, position: int, state: SequenceState, rule: PrefixRule, taps: tuple[int, ...]
     ) -> TargetOutput:
         num_rows = x.shape[0]
         rotation = self._rotation[position : position + num_rows]
@@ -181,13 +186,24 @@ class TargetModel:
         block = Block(position, num_rows, rotation.unsqueeze(1))
         tapped: dict[int, Tensor] = {}
         for number, layer in enumerate(self._layers):
-            x = layer(x, block, state, self._kind_index[number])
+            x = layer(x, block, state, rule, self._kind_index[number])
             if number in taps:
                 tapped[number] = x[:num_rows]
         outputs = [tapped[tap] for tap in taps]
         return TargetOutput(
             self._norm(x)[:num_rows], torch.cat(outputs, 1) if outputs else x.new_empty(num_rows, 0)
         )
+
+    def _choose_rules(self) -> tuple[PrefixRule, PrefixRule]:
+        """How the recurrence runs for few rows and for a longer part of a prompt."""
+        if self.mode == "judge":
+            # One rule for any number of rows: their bits must not tell how they came.
+            is_exact = self._dtype == torch.float64
+            rule: PrefixRule = RecurrentRule(JUDGE_TILES[0]) if is_exact else KernelRule(JUDGE_TILES[0])
+            return rule, rule
+        if self._dtype == torch.float64:
+            return ChunkRule(), ChunkRule()
+        return KernelRule(KERNEL_ROWS), ChunkRule()
 
     def _row_functions(self) -> list[tuple[Rows, int]]:
         """One function for every distinct shape of row-wise work: each mixer kind once, norm, feed-forward

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specpilot.errors import EngineError, RequestError
 from specpilot.refengine.config import TargetConfig
-from specpilot.refengine.gdn_rules import DeltaRule, Written, stack_layers
+from specpilot.refengine.gdn_rules import PrefixRule, Written, stack_layers
 
 __all__ = ["KV_BLOCK_TOKENS", "KvCache", "SequenceState"]
 
@@ -62,7 +62,7 @@ class SequenceState:
         Most tokens, committed and pending together.
     """
 
-    def __init__(self, config: TargetConfig, rule: DeltaRule, max_tokens: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: TargetConfig, max_tokens: int, dtype: torch.dtype) -> None:
         if not 1 <= max_tokens <= config.context_length:
             raise RequestError(
                 f"max_tokens: got {max_tokens}, expected 1 to {config.context_length}, the context length",
@@ -71,7 +71,6 @@ class SequenceState:
             )
         self.num_tokens = 0
         self.max_tokens = max_tokens
-        self._rule = rule
         self._num_pending = 0
         num_gdn = config.layer_types.count("linear_attention")
         num_attention = config.num_layers - num_gdn
@@ -104,8 +103,8 @@ class SequenceState:
         conv = sum(window.nbytes for window in self._conv)
         return sum(cache.memory_bytes for cache in self.kv) + self._recurrent.nbytes + conv
 
-    def open_rows(self, num_rows: int) -> None:
-        """Announce a forward of ``num_rows`` rows."""
+    def open_rows(self, num_rows: int, rule: PrefixRule) -> None:
+        """Announce a forward of ``num_rows`` rows, whose recurrent part ``rule`` runs and rebuilds."""
         if self._num_pending:
             raise EngineError(
                 f"{self._num_pending} rows are pending; commit a prefix of them (0 drops all) first"
@@ -118,6 +117,7 @@ class SequenceState:
                 code="context_length_exceeded",
             )
         self._num_pending = num_rows
+        self._rule = rule
 
     @torch.inference_mode()
     def commit(self, num_rows: int) -> None:

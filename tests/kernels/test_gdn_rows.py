@@ -15,7 +15,7 @@ SHAPES = [(1, 2, 128, 128, 4), (2, 6, 32, 48, 3), (3, 3, 7, 5, 2)]
 """(key heads, value heads, d_k, d_v, conv size): the bundled target's layer, grouped heads, odd sizes."""
 
 
-def make(shape: tuple[int, int, int, int, int], num_rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, GdnWeights]:
+def make(shape: Shape, num_rows: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, GdnWeights]:
     groups, heads, key_dim, value_dim, size = shape
     channels = 2 * groups * key_dim + heads * value_dim
     generator = torch.Generator().manual_seed(seed)
@@ -52,19 +52,21 @@ def reference(
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("num_rows", [1, 2, 8, 33])
-def test_error_is_at_most_twice_that_of_torch(shape: tuple[int, int, int, int, int], num_rows: int) -> None:
+def test_error_is_at_most_twice_that_of_torch(shape: Shape, num_rows: int) -> None:
     projected, inputs, state, weights = make(shape, num_rows)
     out, written = gdn_rows(projected, inputs, state, weights)
     exact = reference(projected, inputs, state, weights, torch.float64)
     plain = reference(projected, inputs, state, weights, torch.float32)
-    for ours, theirs, truth in zip((out, written.keys, written.values, written.decay), plain, exact, strict=True):
+    for ours, theirs, truth in zip(
+        (out, written.keys, written.values, written.decay), plain, exact, strict=True
+    ):
         scale = truth.abs().max()
         allowed = 2 * (theirs.double() - truth).abs().max() + 1e-7 * scale
         assert (ours.double() - truth).abs().max() <= allowed
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_row_does_not_depend_on_the_rows_after_it(shape: tuple[int, int, int, int, int]) -> None:
+def test_a_row_does_not_depend_on_the_rows_after_it(shape: Shape) -> None:
     projected, inputs, state, weights = make(shape, 12)
     whole, written = gdn_rows(projected, inputs, state, weights)
     size = weights.taps.shape[0]
@@ -75,7 +77,7 @@ def test_a_row_does_not_depend_on_the_rows_after_it(shape: tuple[int, int, int, 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_replaying_a_prefix_is_running_it_row_by_row(shape: tuple[int, int, int, int, int]) -> None:
+def test_replaying_a_prefix_is_running_it_row_by_row(shape: Shape) -> None:
     projected, inputs, state, weights = make(shape, 9)
     before = state.clone()
     whole, written = gdn_rows(projected, inputs, state, weights)
@@ -89,7 +91,9 @@ def test_replaying_a_prefix_is_running_it_row_by_row(shape: tuple[int, int, int,
         replayed = state.clone()
         gdn_replay_(replayed, written, row + 1)
         assert torch.equal(replayed, stepped)
-    expected = gdn_replay_reference(state.double(), written.keys.double(), written.values.double(), written.decay.double(), 9)
+    expected = gdn_replay_reference(
+        state.double(), written.keys.double(), written.values.double(), written.decay.double(), 9
+    )
     torch.testing.assert_close(replayed.double(), expected, atol=1e-5, rtol=1e-5)
 
 

@@ -33,12 +33,9 @@ def _softplus(x: np.float32) -> np.float32:
 
 
 @inlined
-def _write(state: _Array, key: _Array, values: _Array, factor: _Array) -> None:
-    """state[i, j] = state[i, j] * factor[j] + key[i] * values[j]; the one place that decides how a write rounds."""
-    for i in range(state.shape[0]):
-        k = key[i]
-        for j in range(state.shape[1]):
-            state[i, j] = state[i, j] * factor[j] + k * values[j]
+def _written(state: np.float32, factor: np.float32, key: np.float32, value: np.float32) -> np.float32:
+    """A number of the state after a write; the one place that decides how a write rounds."""
+    return state * factor + key * value
 
 
 @kernel(
@@ -112,11 +109,12 @@ def run_rows(
                 for j in range(r * value_dim, (r + 1) * value_dim):
                     factor[j] = f
                     w[j] = (activated[values_at + group * width + j] - f * w[j]) * beta
-            _write(state[group], key, w, factor)
             for i in range(key_dim):
-                q = query[i]
+                k, q = key[i], query[i]
                 for j in range(width):
-                    read[j] += q * state[group, i, j]
+                    after = _written(state[group, i, j], factor[j], k, w[j])
+                    state[group, i, j] = after
+                    read[j] += q * after
             for r in range(per_group):
                 squares = np.float32(0.0)
                 for j in range(r * value_dim, (r + 1) * value_dim):
@@ -138,4 +136,6 @@ def replay(state: _Array, keys: _Array, written: _Array, decay: _Array, num_rows
         for t in range(num_rows):
             for j in range(width):
                 factor[j] = decay[n, t, j // value_dim]
-            _write(state[n], keys[n, t], written[n, t], factor)
+            for i in range(state.shape[1]):
+                for j in range(width):
+                    state[n, i, j] = _written(state[n, i, j], factor[j], keys[n, t, i], written[n, t, j])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,11 +42,19 @@ class GdnWeights:
     unit_eps: float
     norm_eps: float
 
+    @functools.cached_property
+    def arrays(self) -> tuple[Any, Any, Any, Any, Any, Any]:
+        """The kernel's arguments; made once, a view costs as much as a thousand multiplications."""
+        taps, rate, dt_bias, norm_weight = self.taps, self.rate, self.dt_bias, self.norm_weight
+        return taps.numpy(), rate.numpy(), dt_bias.numpy(), norm_weight.numpy(), self.unit_eps, self.norm_eps
+
     def __post_init__(self) -> None:
         for name in ("taps", "rate", "dt_bias", "norm_weight"):
             tensor = getattr(self, name)
             if tensor.dtype is not torch.float32 or not tensor.is_contiguous() or not tensor.is_cpu:
-                raise ValueError(f"{name}: got {tensor.dtype} on {tensor.device}, expected contiguous float32 on the CPU")
+                raise ValueError(
+                    f"{name}: got {tensor.dtype} on {tensor.device}, expected contiguous float32 on the CPU"
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +117,9 @@ def gdn_rows(projected: Tensor, inputs: Tensor, state: Tensor, weights: GdnWeigh
                 f"{name}: got {tuple(tensor.shape)} {tensor.dtype}, expected {shape} float32, contiguous, on the CPU"
             )
     if channels != 2 * weights.num_groups * state.shape[1] + num_heads * value_dim:
-        raise ValueError(f"taps: got {channels} channels, which do not hold {state.shape[1]} wide keys beside the values")
+        raise ValueError(
+            f"taps: got {channels} channels, which do not hold {state.shape[1]} wide keys beside the values"
+        )
     end = state.numpy().copy()
     out = np.empty((num_rows, num_heads * value_dim), np.float32)
     keys = np.empty((weights.num_groups, num_rows, state.shape[1]), np.float32)
@@ -117,12 +129,7 @@ def gdn_rows(projected: Tensor, inputs: Tensor, state: Tensor, weights: GdnWeigh
         projected.numpy(),
         inputs.numpy(),
         end,
-        weights.taps.numpy(),
-        weights.rate.numpy(),
-        weights.dt_bias.numpy(),
-        weights.norm_weight.numpy(),
-        weights.unit_eps,
-        weights.norm_eps,
+        *weights.arrays,
         out,
         keys,
         written,

@@ -87,12 +87,12 @@ def test_score_sees_a_wrong_token(engine: ReferenceEngine) -> None:
 def test_sampling_repeats_with_its_seed(engine: ReferenceEngine) -> None:
     def run(seed: int, drafter: str | None) -> list[int]:
         return tokens(
-            ask(engine, PROMPTS[3], drafter, max_new_tokens=24, temperature=1.0, top_p=0.95, seed=seed)
+            ask(engine, PROMPTS[3], drafter, max_new_tokens=24, temperature=2.0, top_p=0.98, seed=seed)
         )
 
     for drafter in (None, "dflash2"):
         assert run(7, drafter) == run(7, drafter)
-        assert len({tuple(run(seed, drafter)) for seed in (1, 2, 3)}) > 1
+        assert len({tuple(run(seed, drafter)) for seed in range(6)}) > 1
 
 
 def test_stop_string_across_tokens_ends_the_text_before_it(engine: ReferenceEngine) -> None:
@@ -107,9 +107,9 @@ def test_stop_string_across_tokens_ends_the_text_before_it(engine: ReferenceEngi
 
 
 def test_end_of_text_ends_the_answer_unless_ignored(engine: ReferenceEngine) -> None:
-    chunks = ask(engine, PROMPTS[1], "dflash2", max_new_tokens=400)
+    chunks = ask(engine, PROMPTS[0], "dflash2", max_new_tokens=400)
     assert chunks[-1].finish_reason == "stop" and tokens(chunks)[-1] in engine.describe().eos_ids
-    longer = ask(engine, PROMPTS[1], "dflash2", max_new_tokens=len(tokens(chunks)) + 20, ignore_eos=True)
+    longer = ask(engine, PROMPTS[0], "dflash2", max_new_tokens=len(tokens(chunks)) + 20, ignore_eos=True)
     assert tokens(longer)[: len(tokens(chunks))] == tokens(chunks) and longer[-1].finish_reason == "length"
 
 
