@@ -11,7 +11,9 @@ from torch import Tensor
 from specpilot_kernels.gdn_rows import GdnWeights, Written, gdn_replay_, gdn_rows
 from specpilot_kernels.gdn_rows.reference import gdn_replay_reference, gdn_rows_reference
 
-SHAPES = [(1, 2, 128, 128, 4), (2, 6, 32, 48, 3), (3, 3, 7, 5, 2)]
+Shape = tuple[int, int, int, int, int]
+
+SHAPES: list[Shape] = [(1, 2, 128, 128, 4), (2, 6, 32, 48, 3), (3, 3, 7, 5, 2)]
 """(key heads, value heads, d_k, d_v, conv size): the bundled target's layer, grouped heads, odd sizes."""
 
 
