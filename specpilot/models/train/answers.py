@@ -126,8 +126,11 @@ def regenerate_answers(
             end_id=end_id,
             temperature=torch.where(is_greedy, 0.0, temperature),
             generator=generator,
+            enough=0.97,
         )
         for index, answer in zip(group, answers, strict=True):
+            if answer is None:
+                continue
             ids[index, : len(answer)] = answer
             begins[index], ends[index] = len(usable[index]), len(answer)
     keep = ends - begins >= 4  # shorter answers hold no block worth learning

@@ -105,7 +105,7 @@ def test_regenerated_answers_are_the_greedy_answers(exported: tuple[TrainTarget,
         generator=torch.Generator().manual_seed(0),
     )
     for prompt, answer in zip(prompts, answers, strict=True):
-        assert answer[: len(prompt)] == prompt
+        assert answer is not None and answer[: len(prompt)] == prompt
         logits = served.logits(served.forward(torch.tensor(answer), served.new_state(128)).hidden)
         assert argmax_ids(logits)[len(prompt) - 1 : -1] == answer[len(prompt) :]
         assert len(answer) == len(prompt) + 24 or answer[-1] == 2
