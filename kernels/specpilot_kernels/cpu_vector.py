@@ -10,14 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["LANES", "add", "fma", "load", "mul", "prefetch", "splat", "store", "total"]
+from specpilot_kernels.cpu_jit import inlined
+
+__all__ = [
+    "LANES",
+    "add",
+    "fma",
+    "largest",
+    "load",
+    "maximum",
+    "mul",
+    "prefetch",
+    "splat",
+    "squared_length",
+    "store",
+    "total",
+]
 
 LANES = 16
+_ZERO = np.float32(0)
 
 _INDEX = ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
@@ -130,19 +147,54 @@ def mul(typing: Any, a: Any, b: Any) -> Any:
 
 
 @_intrinsic
-def total(typing: Any, value: Any) -> Any:
-    """Sum of the 16 numbers: upper to lower half until one is left."""
+def maximum(typing: Any, a: Any, b: Any) -> Any:
+    """The larger of two numbers, 16 times; b where a is no number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        (value,) = args
-        for width in (8, 4, 2, 1):
-            lower, upper = (
-                builder.shuffle_vector(value, value, _indices(first, width)) for first in (0, width)
-            )
-            value = builder.fadd(lower, upper)
-        return builder.extract_element(value, _INDEX(0))
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return _vector(_vector, _vector), generate
+
+
+@_intrinsic
+def total(typing: Any, value: Any) -> Any:
+    """Sum of the 16 numbers: lower and upper half until one is left."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _halve(builder, args[0], builder.fadd)
 
     return types.float32(_vector), generate
+
+
+@_intrinsic
+def largest(typing: Any, value: Any) -> Any:
+    """The largest of the 16 numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _halve(builder, args[0], lambda a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+
+    return types.float32(_vector), generate
+
+
+@inlined
+def squared_length(values: Any, first: int, count: int) -> Any:
+    """Sum of squares of ``count`` numbers of a one-dimensional array: 16 sums of every 16th, then the rest singly."""
+    sums = splat(_ZERO)
+    end = first + count
+    whole_end = end - count % LANES
+    for i in range(first, whole_end, LANES):
+        sums = fma(load(values, i), load(values, i), sums)
+    length = total(sums)
+    for i in range(whole_end, end):
+        length = fma(values[i], values[i], length)
+    return length
+
+
+def _halve(builder: Any, value: Any, join: Callable[[Any, Any], Any]) -> Any:
+    for width in (8, 4, 2, 1):
+        lower, upper = (builder.shuffle_vector(value, value, _indices(first, width)) for first in (0, width))
+        value = join(lower, upper)
+    return builder.extract_element(value, _INDEX(0))
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:

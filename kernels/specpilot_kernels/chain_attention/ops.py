@@ -1,0 +1,95 @@
+"""The public function of the attention."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot_kernels.chain_attention.cpu_numba import attend
+from specpilot_kernels.cpu_vector import LANES
+
+__all__ = ["chain_attention"]
+
+
+def chain_attention(
+    projected: NDArray[np.float32],
+    keys: NDArray[np.float32],
+    values: NDArray[np.float32],
+    position: int,
+    scales: NDArray[np.float32],
+    rotation: NDArray[np.float32],
+    eps: float,
+    out: NDArray[np.float32] | None = None,
+) -> NDArray[np.float32]:
+    """Run M rows that follow each other through an attention layer, after its input and before its output projection.
+
+        q, k = rotate(rms_norm(x_q) scales), rotate(rms_norm(x_k) scales);  k and v = x_v go into the cache
+        out = softmax(q K^T) V sigmoid(x_gate), K and V the cache up to and including the row's own token
+
+    All arrays are float32 and contiguous. A row's bits depend on the row and on the cache before it, not on M. H query
+    heads share G key heads, H / G neighbours each; d is the head size.
+
+    Parameters
+    ----------
+    projected : array, (M, (2 H + 2 G) d)
+        Queries of all heads, then keys, values, and gates of all heads.
+    keys, values : array, (G, capacity, d)
+        Tokens before ``position`` are read, M tokens from there on are written. Keys are normed and rotated.
+    position : int
+        Tokens in the cache before the first row.
+    scales : array, (H + G, d)
+        Norm scale of every query head, which carries the scale of the scores (1 / sqrt(d)), and of every key head.
+    rotation : array, (positions, rotated pairs, 2)
+        Cosine and sine for the channels 2 j and 2 j + 1 of every head at every position.
+    eps : float
+        Added to the mean square.
+    out : array, (M, H d), optional
+        Written and returned. New memory if left out.
+
+    Returns
+    -------
+    array, (M, H d)
+
+    Raises
+    ------
+    ValueError
+        A shape, dtype or stride is not as stated, d is no multiple of 16, or the rows do not fit into the cache.
+    """
+    num_groups, capacity, dim = keys.shape
+    num_rows = projected.shape[0]
+    num_heads = scales.shape[0] - num_groups
+    if out is None:
+        out = np.empty((num_rows, num_heads * dim), np.float32)
+    if (
+        dim % LANES
+        or num_rows < 1
+        or num_heads < 1
+        or num_heads % num_groups
+        or values.shape != keys.shape
+        or scales.shape[1] != dim
+        or projected.shape != (num_rows, 2 * (num_heads + num_groups) * dim)
+        or out.shape != (num_rows, num_heads * dim)
+        or rotation.shape[1:] != (rotation.shape[1], 2)
+        or 2 * rotation.shape[1] > dim
+    ):
+        raise ValueError(
+            f"got projected {projected.shape}, keys {keys.shape}, values {values.shape}, scales {scales.shape}, "
+            f"rotation {rotation.shape}, out {out.shape}; expected (M, (2 H + 2 G) d), twice (G, capacity, d), "
+            f"(H + G, d), (positions, at most d / 2, 2), (M, H d), H a multiple of G and d of {LANES}"
+        )
+    end = position + num_rows
+    if position < 0 or end > capacity or end > rotation.shape[0]:
+        raise ValueError(
+            f"position: got {num_rows} rows at {position}, expected rows from 0 to {min(capacity, rotation.shape[0])}, "
+            "the smaller of cache capacity and rotary table"
+        )
+    try:
+        attend(projected, keys, values, position, scales, rotation, eps, out)
+    except TypeError as error:
+        names = ("projected", "keys", "values", "scales", "rotation", "out")
+        arrays = (projected, keys, values, scales, rotation, out)
+        got = ", ".join(
+            f"{name} {array.dtype} {array.strides}" for name, array in zip(names, arrays, strict=True)
+        )
+        raise ValueError(f"got {got} (dtype, strides); expected contiguous float32 arrays") from error
+    return out

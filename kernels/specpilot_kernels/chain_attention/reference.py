@@ -1,0 +1,40 @@
+"""What :func:`specpilot_kernels.chain_attention.chain_attention` computes, slow and obvious."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["chain_attention_reference"]
+
+
+def chain_attention_reference(
+    projected: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: int,
+    scales: Tensor,
+    rotation: Tensor,
+    eps: float,
+    num_heads: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row by row and head by head, any float dtype. Returns (out, keys, values), the last two new."""
+    num_kv_heads, _, dim = keys.shape
+    keys, values = keys.clone(), values.clone()
+    widths = [num * dim for num in (num_heads, num_kv_heads, num_kv_heads, num_heads)]
+    out = torch.empty(projected.shape[0], num_heads * dim, dtype=projected.dtype)
+    for m, row in enumerate(projected):
+        at = position + m
+        query, key, value, gate = (part.view(-1, dim) for part in row.split(widths))
+        normed = torch.cat((query, key))
+        normed = normed / (normed.square().mean(-1, keepdim=True) + eps).sqrt() * scales
+        pairs = normed[:, : 2 * rotation.shape[1]].view(len(normed), -1, 2)
+        (a, b), (cos, sin) = pairs.clone().unbind(-1), rotation[at].unbind(-1)
+        pairs[..., 0], pairs[..., 1] = a * cos - b * sin, a * sin + b * cos
+        keys[:, at], values[:, at] = normed[num_heads:], value
+        for head in range(num_heads):
+            group = head * num_kv_heads // num_heads
+            weights = torch.softmax(keys[group, : at + 1] @ normed[head], 0)
+            attended = weights @ values[group, : at + 1]
+            out[m, head * dim : (head + 1) * dim] = attended * torch.sigmoid(gate[head])
+    return out, keys, values

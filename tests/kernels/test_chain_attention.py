@@ -1,0 +1,165 @@
+"""The compiled attention against plain torch, and a row's independence of the rows that ride along, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.chain_attention.reference import chain_attention_reference
+
+EPS = 1e-6
+SHAPES = [(4, 2, 64, 8), (6, 1, 16, 3), (3, 3, 80, 0), (2, 1, 128, 64)]
+"""(query heads, key heads, head size, rotated pairs): the bundled target's layer, then odd ones."""
+POSITIONS = (0, 1, 15, 63, 64, 130)
+CAPACITY = 160
+
+
+@dataclass
+class Case:
+    keys: Tensor
+    values: Tensor
+    scales: Tensor
+    rotation: Tensor
+    num_heads: int
+
+    def rows(self, num_rows: int, seed: int = 1) -> Tensor:
+        num_groups, _, dim = self.keys.shape
+        width = 2 * (self.num_heads + num_groups) * dim
+        return torch.randn(num_rows, width, generator=torch.Generator().manual_seed(seed))
+
+    def run(self, rows: Tensor, position: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Output, keys and values; the case's own stay as they are."""
+        keys, values = self.keys.clone(), self.values.clone()
+        scales, rotation = self.scales.numpy(), self.rotation.numpy()
+        out = chain_attention(rows.numpy(), keys.numpy(), values.numpy(), position, scales, rotation, EPS)
+        return torch.from_numpy(out), keys, values
+
+    def reference(self, rows: Tensor, position: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        rows, keys, values, scales, rotation = (
+            x.to(dtype) for x in (rows, self.keys, self.values, self.scales, self.rotation)
+        )
+        return chain_attention_reference(rows, keys, values, position, scales, rotation, EPS, self.num_heads)
+
+
+def make(shape: tuple[int, int, int, int], capacity: int = CAPACITY) -> Case:
+    num_heads, num_groups, dim, pairs = shape
+    generator = torch.Generator().manual_seed(0)
+    cache = torch.randn(2, num_groups, CAPACITY, dim, generator=generator)
+    scales = torch.randn(num_heads + num_groups, dim, generator=generator)
+    scales[:num_heads] *= dim**-0.5
+    angles = torch.randn(CAPACITY, pairs, generator=generator)
+    room = torch.zeros(2, num_groups, capacity - CAPACITY, dim)
+    keys, values = torch.cat((cache, room), 2)
+    return Case(keys, values, scales, torch.stack((angles.cos(), angles.sin()), -1), num_heads)
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.view(torch.int32), b.view(torch.int32))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("num_rows", [1, 8, 19])
+def test_error_is_at_most_twice_that_of_torch(
+    shape: tuple[int, int, int, int], position: int, num_rows: int
+) -> None:
+    """Root mean square over at least 16 rows, of the output and of what the cache got: one row is a matter of luck."""
+    case = make(shape)
+    errors = torch.zeros(2, 3, dtype=torch.float64)
+    for seed in range(1 + 16 // num_rows):
+        rows = case.rows(num_rows, seed)
+        truth = case.reference(rows, position, torch.float64)
+        results = case.run(rows, position), case.reference(rows, position, torch.float32)
+        for sums, result in zip(errors, results, strict=True):
+            sums += torch.stack([(x - exact).square().sum() for x, exact in zip(result, truth, strict=True)])
+    assert (errors[0] <= 2**2 * errors[1]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_rows_at_once_are_rows_one_by_one(shape: tuple[int, int, int, int], position: int) -> None:
+    case = make(shape)
+    rows = case.rows(20)
+    out, keys, values = case.run(rows, position)
+    stepped = Case(case.keys, case.values, case.scales, case.rotation, case.num_heads)
+    for row in range(20):
+        one, stepped.keys, stepped.values = stepped.run(rows[row : row + 1], position + row)
+        assert same_bits(one[0], out[row])
+    assert same_bits(stepped.keys, keys) and same_bits(stepped.values, values)
+    for num_rows in (2, 3, 7, 8, 9, 16, 17):
+        assert same_bits(case.run(rows[:num_rows], position)[0], out[:num_rows])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_neither_the_capacity_nor_stale_tokens_behind_matter(shape: tuple[int, int, int, int]) -> None:
+    case, wide = make(shape), make(shape, CAPACITY + 77)
+    rows = case.rows(5)
+    out, keys, values = case.run(rows, 90)
+    assert same_bits(wide.run(rows, 90)[0], out)
+    for before, after in ((case.keys, keys), (case.values, values)):
+        assert same_bits(before[:, :90], after[:, :90]) and same_bits(before[:, 95:], after[:, 95:])
+    case.keys[:, 95:], case.values[:, 95:] = torch.nan, torch.inf
+    assert same_bits(case.run(rows, 90)[0], out)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    case = make(SHAPES[0])
+    case.scales *= 1e4
+    rows = case.rows(8)
+    out, _, _ = case.run(rows, 64)
+    torch.testing.assert_close(out.double(), case.reference(rows, 64, torch.float64)[0], atol=1e-3, rtol=1e-3)
+
+
+def test_a_broken_row_spoils_only_itself_and_the_rows_behind() -> None:
+    case = make(SHAPES[0])
+    rows = case.rows(6)
+    clean, _, _ = case.run(rows, 30)
+    rows[3] = torch.nan
+    out, _, _ = case.run(rows, 30)
+    assert same_bits(out[:3], clean[:3]) and out[3:].isnan().all()
+
+
+def test_out_is_filled_and_returned() -> None:
+    case = make(SHAPES[0])
+    rows = case.rows(3)
+    expected, _, _ = case.run(rows, 7)
+    out = np.full((3, 256), 7, np.float32)
+    arrays = (case.keys.numpy(), case.values.numpy())
+    result = chain_attention(rows.numpy(), *arrays, 7, case.scales.numpy(), case.rotation.numpy(), EPS, out)
+    assert result is out and same_bits(torch.from_numpy(out), expected)
+
+
+def test_wrong_arguments_are_refused_with_all_shapes() -> None:
+    case = make(SHAPES[0])
+    rows, keys, values = case.rows(3).numpy(), case.keys.numpy(), case.values.numpy()
+    scales, rotation = case.scales.numpy(), case.rotation.numpy()
+    for arguments, message in (
+        ((rows[:, 1:], keys, values, 0, scales, rotation), r"projected \(3, 767\)"),
+        ((rows[:0], keys, values, 0, scales, rotation), r"projected \(0, 768\)"),
+        ((rows, keys, values[:, 1:], 0, scales, rotation), r"values \(2, 159, 64\)"),
+        ((rows, keys, values, 0, scales[1:], rotation), r"scales \(5, 64\)"),
+        ((rows, keys, values, 0, scales, rotation[:, :, :1]), r"rotation \(160, 8, 1\)"),
+        ((rows, keys, values, 158, scales, rotation), "got 3 rows at 158, expected rows from 0 to 160"),
+        ((rows, keys, values, -1, scales, rotation), "got 3 rows at -1"),
+        ((rows, keys, values, 20, scales, rotation[:21]), "expected rows from 0 to 21"),
+        ((rows.astype(np.float64), keys, values, 0, scales, rotation), "projected float64"),
+        ((rows, keys[:, ::2], values[:, ::2], 0, scales, rotation), "contiguous"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            chain_attention(*arguments, eps=EPS)
+    odd = np.zeros((1, 8, 24), np.float32)
+    with pytest.raises(ValueError, match="d of 16"):
+        chain_attention(
+            np.zeros((1, 96), np.float32),
+            odd,
+            odd.copy(),
+            0,
+            np.ones((2, 24), np.float32),
+            rotation[:, :0],
+            EPS,
+        )
