@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,20 +139,21 @@ def test_wrong_arguments_are_refused_with_all_shapes() -> None:
     case = make(SHAPES[0])
     rows, keys, values = case.rows(3).numpy(), case.keys.numpy(), case.values.numpy()
     scales, rotation = case.scales.numpy(), case.rotation.numpy()
-    for arguments, message in (
-        ((rows[:, 1:], keys, values, 0, scales, rotation), r"projected \(3, 767\)"),
-        ((rows[:0], keys, values, 0, scales, rotation), r"projected \(0, 768\)"),
-        ((rows, keys, values[:, 1:], 0, scales, rotation), r"values \(2, 159, 64\)"),
-        ((rows, keys, values, 0, scales[1:], rotation), r"scales \(5, 64\)"),
-        ((rows, keys, values, 0, scales, rotation[:, :, :1]), r"rotation \(160, 8, 1\)"),
-        ((rows, keys, values, 158, scales, rotation), "got 3 rows at 158, expected rows from 0 to 160"),
-        ((rows, keys, values, -1, scales, rotation), "got 3 rows at -1"),
-        ((rows, keys, values, 20, scales, rotation[:21]), "expected rows from 0 to 21"),
-        ((rows.astype(np.float64), keys, values, 0, scales, rotation), "projected float64"),
-        ((rows, keys[:, ::2], values[:, ::2], 0, scales, rotation), "contiguous"),
-    ):
+    cases: list[tuple[tuple[Any, ...], str]] = [
+        ((rows[:, 1:], keys, values, 0, scales, rotation, EPS), r"projected \(3, 767\)"),
+        ((rows[:0], keys, values, 0, scales, rotation, EPS), r"projected \(0, 768\)"),
+        ((rows, keys, values[:, 1:], 0, scales, rotation, EPS), r"values \(2, 159, 64\)"),
+        ((rows, keys, values, 0, scales[1:], rotation, EPS), r"scales \(5, 64\)"),
+        ((rows, keys, values, 0, scales, rotation[:, :, :1], EPS), r"rotation \(160, 8, 1\)"),
+        ((rows, keys, values, 158, scales, rotation, EPS), "got 3 rows at 158, expected rows from 0 to 160"),
+        ((rows, keys, values, -1, scales, rotation, EPS), "got 3 rows at -1"),
+        ((rows, keys, values, 20, scales, rotation[:21], EPS), "expected rows from 0 to 21"),
+        ((rows.astype(np.float64), keys, values, 0, scales, rotation, EPS), "projected float64"),
+        ((rows, keys[:, ::2], values[:, ::2], 0, scales, rotation, EPS), "contiguous"),
+    ]
+    for arguments, message in cases:
         with pytest.raises(ValueError, match=message):
-            chain_attention(*arguments, eps=EPS)
+            chain_attention(*arguments)
     odd = np.zeros((1, 8, 24), np.float32)
     with pytest.raises(ValueError, match="d of 16"):
         chain_attention(
