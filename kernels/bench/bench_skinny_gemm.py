@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import platform
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ import torch.nn.functional as F
 
 from specpilot_kernels import cpu_jit
 from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm_arrays
+from specpilot_kernels.testing import cpu_name, quantile, time_in_turns
 
 LAYER_SHAPES = {
     "gate_up": (1408, 256),
@@ -43,9 +42,6 @@ LAYER_PRODUCTS = {
     "full_attention": ["attention_in", "attention_out", "gate_up", "down"],
 }
 STEP = [*(2 * (3 * LAYER_PRODUCTS["linear_attention"] + LAYER_PRODUCTS["full_attention"])), "head"]
-
-NUM_BLOCKS = 5
-PAUSE_S = 0.02
 
 Call = Callable[[], object]
 
@@ -99,28 +95,6 @@ def read_all(buffer: Any, num_threads: int) -> Any:
             h += buffer[part, 7, i]
         total += a + b + c + d + e + f + g + h
     return total
-
-
-def time_in_turns(calls: dict[str, Call], warm_up: int, samples: int) -> dict[str, list[float]]:
-    """Times in us, sorted, for every call.
-
-    Calls take turns in blocks, with a pause before each: idle threads of torch and of numba go on spinning for a
-    while and would take the cores from each other.
-    """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for block in range(NUM_BLOCKS):
-        for name in calls if block % 2 else reversed(calls):
-            time.sleep(PAUSE_S)
-            for sample in range(warm_up + samples // NUM_BLOCKS):
-                start = time.perf_counter()
-                calls[name]()
-                if sample >= warm_up:
-                    times[name].append((time.perf_counter() - start) * 1e6)
-    return {name: sorted(values) for name, values in times.items()}
-
-
-def quantile(values: Sequence[float], fraction: float) -> float:
-    return values[min(int(fraction * len(values)), len(values) - 1)]
 
 
 def rotating(calls: Sequence[Call]) -> Call:
@@ -213,15 +187,6 @@ def measure_limits(options: argparse.Namespace) -> tuple[float, float]:
     }
     times = time_in_turns(calls, 3, 500)
     return buffer.nbytes / times["read"][0] / 1e3, 2 * 256**3 / times["multiply"][0] / 1e3
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def main() -> None:

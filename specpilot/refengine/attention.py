@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.refengine.config import TargetConfig
@@ -13,6 +15,7 @@ from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection, Rows
 from specpilot.refengine.rope import pair_order, rotate_
 from specpilot.refengine.state import KvCache
+from specpilot_kernels.chain_attention import chain_attention
 
 __all__ = ["Block", "GatedAttention"]
 
@@ -70,6 +73,7 @@ class GatedAttention:
             (query_scale.expand(config.num_heads, -1), key_scale.expand(config.num_kv_heads, -1))
         )
         self._norm = RmsNorm(scales, config.norm_eps)
+        self._scales, self._eps = scales.contiguous().numpy(), config.norm_eps
         self._output = Projection(weights["o_proj.weight"])
         self._hidden = config.hidden_size
 
@@ -80,6 +84,19 @@ class GatedAttention:
         all_keys, all_values = cache.write(block.position, keys[: block.num_rows], values[: block.num_rows])
         attend = self._attend_by_row if self._by_row else self._attend
         return self._finish(attend(queries, all_keys, all_values, block), gates)
+
+    def arrays(
+        self, x: NDArray[np.float32], position: int, rotation: NDArray[np.float32], cache: KvCache
+    ) -> NDArray[np.float32]:
+        """The same in compiled kernels: a row's bits depend on the row and the tokens before it alone.
+
+        ``rotation`` is the whole table, cosine and sine side by side: (positions, rotated pairs, 2).
+        """
+        keys, values = cache.reserve(position + len(x))
+        projected = self._input.arrays(x)
+        return self._output.arrays(
+            chain_attention(projected, keys, values, position, self._scales, rotation, self._eps)
+        )
 
     def row_functions(self) -> list[tuple[Rows, int]]:
         def project(x: Tensor) -> Tensor:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.refengine.dflash2_config import DFlash2Config
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotate_, rotation_table
+from specpilot_kernels.silu_mul import silu_mul
 
 __all__ = ["Backbone", "ContextCache"]
+
+_Array = NDArray[np.float32]
 
 
 @dataclass
@@ -44,21 +48,22 @@ class _GroupedConv:
 
     def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], name: str) -> None:
         shape = (2, config.conv_kernel_size, config.num_groups, config.conv_group_size)
-        self._base = tensors[f"{name}.base_kernel"].view(shape)
+        self._base: _Array = tensors[f"{name}.base_kernel"].reshape(shape).numpy()
         self._delta = Projection(tensors[f"{name}.kernel_projection.weight"])
 
-    def coefficients(self, x: Tensor) -> Tensor:
+    def coefficients(self, x: _Array) -> _Array:
         """x (B, H) -> (2, taps, B, H): input side and output side."""
         sides, taps, groups, _ = self._base.shape
-        delta = self._delta(x).view(-1, sides, taps, groups, 1)
-        return (self._base + delta).flatten(-2).permute(1, 2, 0, 3)
+        delta = self._delta.arrays(x).reshape(-1, sides, taps, groups, 1)
+        kernels: _Array = (self._base + delta).reshape(len(x), sides, taps, -1).transpose(1, 2, 0, 3)
+        return kernels
 
 
-def _convolve(x: Tensor, coefficients: Tensor) -> Tensor:
-    """x (B, H), coefficients (taps, B, H) -> (B, H)."""
-    out = x * coefficients[0]
+def _convolve(x: _Array, coefficients: _Array) -> _Array:
+    """x (B, H), coefficients (taps, B, H) -> (B, H), contiguous."""
+    out: _Array = x * coefficients[0]
     for back in range(1, min(coefficients.shape[0], x.shape[0])):
-        out[back:].addcmul_(x[:-back], coefficients[back, back:])
+        out[back:] += x[:-back] * coefficients[back, back:]
     return out
 
 
@@ -139,26 +144,26 @@ class Backbone:
     def forward(self, cache: ContextCache, rows: Tensor) -> Tensor:
         """Run one block. rows (B, H) embeddings -> hidden (B, H) after the final norm; the context stays as
         it is."""
-        x = rows
+        x = np.array(rows.numpy())
         for index, layer in enumerate(self._layers):
-            h = layer.input_norm(x)
+            h = layer.input_norm.arrays(x)
             before, after = layer.attention_conv.coefficients(h)
             h = self._attend(
                 layer, cache.keys[index], cache.values[index], cache.length, _convolve(h, before)
             )
-            x = x + _convolve(h, after)
-            h = layer.post_norm(x)
+            x += _convolve(h, after)
+            h = layer.post_norm.arrays(x)
             before, after = layer.mlp_conv.coefficients(h)
-            gate, up = layer.gate_up(_convolve(h, before)).chunk(2, dim=-1)
-            x = x + _convolve(layer.down(F.silu(gate) * up), after)
-        return self._norm(x)
+            gated = silu_mul(layer.gate_up.arrays(_convolve(h, before)))
+            x += _convolve(layer.down.arrays(gated), after)
+        return torch.from_numpy(self._norm.arrays(x))
 
-    def _attend(self, layer: _Layer, keys: Tensor, values: Tensor, start: int, x: Tensor) -> Tensor:
+    def _attend(self, layer: _Layer, keys: Tensor, values: Tensor, start: int, x: _Array) -> _Array:
         """Attention of block rows x (B, H) over the context and, in both directions, over the block
         itself."""
         config, rows, end = self._config, x.shape[0], start + x.shape[0]
         heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
-        qkv = layer.qkv(x).view(rows, heads + 2 * kv_heads, dim)
+        qkv = torch.from_numpy(layer.qkv.arrays(x)).view(rows, heads + 2 * kv_heads, dim)
         query_key = layer.query_key_norm(qkv[:, : heads + kv_heads])
         rotate_(query_key, self._rotation[start:end])
         keys[:, start:end] = query_key[:, heads:].transpose(0, 1)
@@ -169,4 +174,4 @@ class Backbone:
         )
         weights = torch.softmax(torch.bmm(query, keys[:, :end].transpose(1, 2)), dim=-1)
         mixed = torch.bmm(weights, values[:, :end]).view(heads, rows, dim)
-        return layer.out(mixed.transpose(0, 1).reshape(rows, -1))
+        return layer.out.arrays(mixed.transpose(0, 1).reshape(rows, -1).numpy())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.gdn import L2_EPS
-from specpilot.refengine.gdn_rules import DeltaRule, KernelRule, PrefixRule, Written
+from specpilot.refengine.gdn_rules import DeltaRule, Written
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection, Rows
 from specpilot.refengine.state import SequenceState
@@ -65,26 +66,19 @@ class GatedDeltaNet:
                 config.norm_eps,
             )
 
-    def __call__(self, x: Tensor, num_rows: int, state: SequenceState, rule: PrefixRule) -> Tensor:
-        """(rows, hidden) -> (rows, hidden); rows beyond ``num_rows`` are fillers and leave no trace."""
-        num_fillers = x.shape[0] - num_rows
-        if isinstance(rule, KernelRule):
-            return self._run_kernel(x[:num_rows], num_fillers, state)
-        return self._run_torch(x, num_rows, num_fillers, state, cast(DeltaRule, rule))
-
-    def _run_kernel(self, x: Tensor, num_fillers: int, state: SequenceState) -> Tensor:
-        projected = self._input(x)
+    def arrays(self, x: NDArray[np.float32], state: SequenceState) -> NDArray[np.float32]:
+        """The layer in compiled kernels: a row's bits depend on the row and the tokens before it alone."""
+        projected = torch.from_numpy(self._input.arrays(x))
         inputs = state.extend_conv(self._index, projected[:, : self._channels])
         start = state.recurrent_start(self._index)
         assert self._kernel_weights is not None
         out, written = gdn_rows(projected, inputs, start, self._kernel_weights)
         state.extend_recurrent(self._index, Written(start, written.keys, written.values, written.decay))
-        mixed = self._output(out)
-        return F.pad(mixed, (0, 0, 0, num_fillers)) if num_fillers else mixed
+        return self._output.arrays(out.numpy())
 
-    def _run_torch(
-        self, x: Tensor, num_rows: int, num_fillers: int, state: SequenceState, rule: DeltaRule
-    ) -> Tensor:
+    def __call__(self, x: Tensor, num_rows: int, state: SequenceState, rule: DeltaRule) -> Tensor:
+        """(rows, hidden) -> (rows, hidden); rows beyond ``num_rows`` are fillers and leave no trace."""
+        num_fillers = x.shape[0] - num_rows
         mixed, z, g, beta = self._project(x)
         inputs = state.extend_conv(self._index, mixed[:num_rows] if num_fillers else mixed)
         if num_fillers:  # They come back, so that judge mode keeps one shape.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.engines.base import NumericMode
@@ -16,7 +19,7 @@ from specpilot.refengine.attention import Block, GatedAttention
 from specpilot.refengine.checkpoint import read_tensors, target_shapes
 from specpilot.refengine.config import ARCHITECTURE, TargetConfig
 from specpilot.refengine.gdn_layer import GatedDeltaNet
-from specpilot.refengine.gdn_rules import ChunkRule, KernelRule, PrefixRule, RecurrentRule
+from specpilot.refengine.gdn_rules import ChunkRule, DeltaRule, KernelRule, PrefixRule, RecurrentRule
 from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import JUDGE_TILES, Projection, Rows, find_invariant_tile, tiles
@@ -60,8 +63,24 @@ class Layer:
             for name in ("input", "post_attention")
         ]
 
+    def arrays(
+        self,
+        x: NDArray[np.float32],
+        position: int,
+        rotation: NDArray[np.float32],
+        state: SequenceState,
+        index: int,
+    ) -> None:
+        """Advance rows x (T, hidden) in place, in compiled kernels."""
+        normed = self.norms[0].arrays(x)
+        if isinstance(self.mixer, GatedAttention):
+            x += self.mixer.arrays(normed, position, rotation, state.kv[index])
+        else:
+            x += self.mixer.arrays(normed, state)
+        x += self.mlp.arrays(self.norms[1].arrays(x))
+
     def __call__(
-        self, x: Tensor, block: Block, state: SequenceState, rule: PrefixRule, attention_index: int
+        self, x: Tensor, block: Block, state: SequenceState, rule: DeltaRule, attention_index: int
     ) -> Tensor:
         normed = self.norms[0](x)
         if isinstance(self.mixer, GatedAttention):
@@ -97,6 +116,8 @@ class TargetModel:
         self._rotation = rotation_table(
             config.context_length, config.rotary_dim, config.rope_theta, self._dtype
         )
+        # Complex numbers as cosine and sine side by side.
+        self._rotation_array = torch.view_as_real(self._rotation).contiguous().numpy()
         self._rows_rule, self._prompt_rule = self._choose_rules()
         self._layers: list[Layer] = []
         self._kind_index: list[int] = []
@@ -178,6 +199,8 @@ class TargetModel:
     def _run_block(
         self, x: Tensor, position: int, state: SequenceState, rule: PrefixRule, taps: tuple[int, ...]
     ) -> TargetOutput:
+        if isinstance(rule, KernelRule):
+            return self._run_rows(x, position, state, taps)
         num_rows = x.shape[0]
         rotation = self._rotation[position : position + num_rows]
         if self.judge_tile is not None:
@@ -186,13 +209,26 @@ class TargetModel:
         block = Block(position, num_rows, rotation.unsqueeze(1))
         tapped: dict[int, Tensor] = {}
         for number, layer in enumerate(self._layers):
-            x = layer(x, block, state, rule, self._kind_index[number])
+            x = layer(x, block, state, cast(DeltaRule, rule), self._kind_index[number])
             if number in taps:
                 tapped[number] = x[:num_rows]
         outputs = [tapped[tap] for tap in taps]
         return TargetOutput(
             self._norm(x)[:num_rows], torch.cat(outputs, 1) if outputs else x.new_empty(num_rows, 0)
         )
+
+    def _run_rows(
+        self, x: Tensor, position: int, state: SequenceState, taps: tuple[int, ...]
+    ) -> TargetOutput:
+        """Few rows, or in judge mode any, in kernels whose rows do not depend on each other's company."""
+        rows = np.array(x.numpy())
+        tapped: dict[int, NDArray[np.float32]] = {}
+        for number, layer in enumerate(self._layers):
+            layer.arrays(rows, position, self._rotation_array, state, self._kind_index[number])
+            if number in taps:
+                tapped[number] = rows.copy()
+        joined = np.concatenate([tapped[tap] for tap in taps], 1) if taps else rows[:, :0]
+        return TargetOutput(torch.from_numpy(self._norm.arrays(rows)), torch.from_numpy(joined))
 
     def _choose_rules(self) -> tuple[PrefixRule, PrefixRule]:
         """How the recurrence runs for few rows and for a longer part of a prompt."""

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.errors import EngineError
@@ -40,6 +42,11 @@ class Projection:
     def __init__(self, weight: Tensor) -> None:
         self._packed = PackedWeight.pack(weight) if weight.dtype == torch.float32 else None
         self._weight = None if self._packed else weight.t().contiguous()
+
+    def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(T, in) -> (T, out) on arrays, T >= 1; float32 weights only."""
+        assert self._packed is not None
+        return skinny_gemm_arrays(x, self._packed)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(T, in) -> (T, out), contiguous; T may be 0."""

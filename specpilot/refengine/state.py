@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.errors import EngineError, RequestError
@@ -28,6 +30,13 @@ class KvCache:
     @property
     def memory_bytes(self) -> int:
         return self._buffer.nbytes
+
+    def reserve(self, num_tokens: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Room for so many tokens in all; the buffers of keys and values as arrays, written by who asked."""
+        if num_tokens > self._buffer.shape[2]:
+            self._grow(num_tokens)
+        keys, values = self._buffer.numpy()
+        return keys, values
 
     def write(self, position: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store rows, (T, num_kv_heads, head_dim), at ``position``; views of all rows up to the last one come

@@ -13,6 +13,7 @@ from specpilot.draft import Draft, Drafter
 from specpilot.errors import EngineError
 from specpilot.refengine import dflash2_backbone
 from specpilot.refengine.dflash2 import DFlash2Drafter, load_dflash2
+from specpilot.refengine.numerics import Projection
 from tests.oracles import sglang_dflash2 as oracle
 from tests.oracles.random_dflash2 import TinyTarget, make_config, make_tensors, write_checkpoint
 
@@ -123,7 +124,16 @@ def test_judge_mode_does_not_depend_on_the_chunks(tmp_path):
 
 def test_chunks_do_change_bits_of_plain_products(tmp_path, monkeypatch):
     """The comparison can fail: with torch's products and no judge mode the chunks show."""
-    monkeypatch.setattr(dflash2_backbone, "Projection", lambda weight: partial(F.linear, weight=weight))
+
+    class PlainProjection(Projection):
+        def __init__(self, weight):
+            super().__init__(weight)
+            self.plain = partial(F.linear, weight=weight)
+
+        def __call__(self, x):
+            return self.plain(x)
+
+    monkeypatch.setattr(dflash2_backbone, "Projection", PlainProjection)
     case = Case(tmp_path, mode="serve")
     taps = case.taps(67)
     whole = case.draft(taps, 11, [67]).lattice.edge_scores
