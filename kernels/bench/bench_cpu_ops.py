@@ -1,0 +1,91 @@
+"""Time the CPU ops around the products beside their usual torch forms, in the bundled target's shapes.
+
+    python kernels/bench/bench_cpu_ops.py --rows 1 8
+
+One thread, call included, data warm in the cache as in a step; op and torch form take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.rms_norm import rms_norm
+from specpilot_kernels.silu_mul import silu_mul
+from specpilot_kernels.testing import cpu_name, quantile, time_in_turns
+
+HIDDEN, INNER = 256, 704
+NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, PAIRS = 4, 2, 64, 8
+CONTEXTS = (200, 1000, 8000)
+EPS = 1e-6
+WARM_UP, SAMPLES = 20, 1000
+
+Forms = tuple[Callable[[], object], Callable[[], object]]
+
+
+def norm_forms(rows: int) -> Forms:
+    x, scale = torch.randn(rows, HIDDEN), torch.randn(HIDDEN)
+    x_array, scale_array = x.numpy(), scale.numpy()
+    return lambda: rms_norm(x_array, scale_array, EPS), lambda: F.rms_norm(x, (HIDDEN,), scale, EPS)
+
+
+def gate_forms(rows: int) -> Forms:
+    x = torch.randn(rows, 2 * INNER)
+    x_array = x.numpy()
+    return lambda: silu_mul(x_array), lambda: F.silu(x[:, :INNER]) * x[:, INNER:]
+
+
+def attention_forms(rows: int, context: int) -> Forms:
+    """The torch form attends only; its norms, rotation, cache writes and gate are not counted."""
+    num_tokens = context + rows
+    keys, values = torch.randn(2, NUM_KV_HEADS, num_tokens, HEAD_DIM).unbind(0)
+    rotation = torch.randn(num_tokens, PAIRS, 2).numpy()
+    scales = torch.randn(NUM_HEADS + NUM_KV_HEADS, HEAD_DIM).numpy()
+    projected = torch.randn(rows, 2 * (NUM_HEADS + NUM_KV_HEADS) * HEAD_DIM).numpy()
+    queries = torch.randn(1, NUM_HEADS, rows, HEAD_DIM)
+    mask = torch.ones(rows, num_tokens, dtype=torch.bool).tril(context)
+    cache = keys.numpy().copy(), values.numpy().copy()
+
+    def torch_form() -> Tensor:
+        return F.scaled_dot_product_attention(queries, keys[None], values[None], mask, enable_gqa=True)
+
+    return lambda: chain_attention(projected, *cache, context, scales, rotation, EPS), torch_form
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time the CPU ops around the products.")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(
+        f"# {cpu_name()}, torch {torch.__version__}, numba {numba.__version__}, numpy {np.__version__}, 1 thread, "
+        f"float32, warm-up {WARM_UP}, samples {SAMPLES}, clocks not fixed"
+    )
+    for rows in options.rows:
+        cases = {
+            f"rms_norm {rows}x{HIDDEN}": norm_forms(rows),
+            f"silu_mul {rows}x{2 * INNER}": gate_forms(rows),
+        }
+        for context in CONTEXTS:
+            shape = f"{rows} rows, {NUM_HEADS}/{NUM_KV_HEADS} heads of {HEAD_DIM}, {context} tokens"
+            cases[f"chain_attention {shape}"] = attention_forms(rows, context)
+        for name, (op, torch_form) in cases.items():
+            times = time_in_turns({"op": op, "torch": torch_form}, WARM_UP, SAMPLES)
+            p20, p50, p80 = (quantile(times["op"], fraction) for fraction in (0.2, 0.5, 0.8))
+            baseline = quantile(times["torch"], 0.2)
+            print(
+                f"{name:58} p20/p50/p80 {p20:.1f}/{p50:.1f}/{p80:.1f} us  torch {baseline:.1f} us", flush=True
+            )
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        main()
