@@ -28,8 +28,10 @@ __all__ = [
     "mul",
     "prefetch",
     "splat",
+    "splat_at",
     "squared_length",
     "store",
+    "store_one",
     "total",
 ]
 
@@ -107,17 +109,35 @@ def store(typing: Any, array: Any, offset: Any, value: Any) -> Any:
 
 
 @_intrinsic
+def store_one(typing: Any, array: Any, offset: Any, value: Any) -> Any:
+    """Write one number to a contiguous array at ``offset``; not checked, where ``array[offset]`` tests its sign."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, signature, args, ir.FloatType()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32), generate
+
+
+@_intrinsic
 def splat(typing: Any, value: Any) -> Any:
     """16 times the same number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(undefined, args[0], _INDEX(0))
-        return builder.shuffle_vector(
-            first, undefined, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
-        )
+        return _repeat(builder, args[0])
 
     return _vector(types.float32), generate
+
+
+@_intrinsic
+def splat_at(typing: Any, array: Any, offset: Any) -> Any:
+    """16 times the number of a contiguous array at ``offset``; not checked."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature, args, ir.FloatType())
+        return _repeat(builder, builder.load(pointer, align=4))
+
+    return _vector(array, types.intp), generate
 
 
 @_intrinsic
@@ -188,6 +208,13 @@ def squared_length(values: Any, first: int, count: int) -> Any:
     for i in range(whole_end, end):
         length = fma(values[i], values[i], length)
     return length
+
+
+def _repeat(builder: Any, value: Any) -> Any:
+    undefined = ir.Constant(_VECTOR, ir.Undefined)
+    first = builder.insert_element(undefined, value, _INDEX(0))
+    zeros = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, undefined, zeros)
 
 
 def _halve(builder: Any, value: Any, join: Callable[[Any, Any], Any]) -> Any:

@@ -5,6 +5,9 @@ is 16 sums over every 16th channel, the denominator 16 sums over every 16th toke
 blocks in order. So a row's bits depend on its prefix and on nothing else. Rows are taken 8 at a time: they share a
 block's keys and values in the first-level cache. One thread: at 1000 tokens and 8 rows a second one would save 60 us of
 240 us (measured).
+
+Inner functions take one-dimensional arrays and offsets, since making a view of an array costs as much as 100
+multiply-adds.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ from specpilot_kernels.cpu_vector import (
     load,
     maximum,
     splat,
+    splat_at,
     squared_length,
     store,
+    store_one,
     total,
 )
 
@@ -39,123 +44,96 @@ _LOWEST = np.float32(-np.inf)
 
 
 @inlined
-def _norm_and_rotate(
-    row: Any, first: int, scale: Any, eps: Any, angles: Any, target: Any, target_first: int
-) -> None:
+def _norm_and_rotate(row: Any, first: int, scale: Any, eps: Any, angles: Any, out: Any, out_at: int) -> None:
     """One head of one row: norm, then rotation of its leading channel pairs."""
     dim = scale.shape[0]
     length = np.float32(math.sqrt(squared_length(row, first, dim) / np.float32(dim) + eps))
     for i in range(dim):
-        target[target_first + i] = row[first + i] / length * scale[i]
+        out[out_at + i] = row[first + i] / length * scale[i]
     for j in range(angles.shape[0]):
-        at = target_first + 2 * j
-        a, b = target[at], target[at + 1]
-        target[at] = a * angles[j, 0] - b * angles[j, 1]
-        target[at + 1] = a * angles[j, 1] + b * angles[j, 0]
+        at = out_at + 2 * j
+        a, b = out[at], out[at + 1]
+        out[at] = a * angles[j, 0] - b * angles[j, 1]
+        out[at + 1] = a * angles[j, 1] + b * angles[j, 0]
 
 
 @inlined
-def _scores(query: Any, keys: Any, first: int, last: int, key_first: int, out: Any) -> None:
-    """Products of a query with the keys of tokens ``first`` to ``last - 1``; token 0 lies at ``key_first``."""
-    dim = query.shape[0]
+def _scores(
+    query: Any, query_at: int, dim: int, keys: Any, keys_at: int, first: int, last: int, out: Any, out_at: int
+) -> None:
+    """Products of a query with the keys of tokens ``first`` to ``last - 1``; offsets are those of token 0."""
     token = first
     while token + 4 <= last:
-        at = key_first + token * dim
+        at = keys_at + token * dim
         a = b = c = d = splat(_ZERO)
         for i in range(0, dim, LANES):
-            q = load(query, i)
+            q = load(query, query_at + i)
             a = fma(q, load(keys, at + i), a)
             b = fma(q, load(keys, at + dim + i), b)
             c = fma(q, load(keys, at + 2 * dim + i), c)
             d = fma(q, load(keys, at + 3 * dim + i), d)
-        out[token], out[token + 1], out[token + 2], out[token + 3] = total(a), total(b), total(c), total(d)
+        at = out_at + token
+        store_one(out, at, total(a))
+        store_one(out, at + 1, total(b))
+        store_one(out, at + 2, total(c))
+        store_one(out, at + 3, total(d))
         token += 4
     for rest in range(token, last):
         a = splat(_ZERO)
         for i in range(0, dim, LANES):
-            a = fma(load(query, i), load(keys, key_first + rest * dim + i), a)
-        out[rest] = total(a)
+            a = fma(load(query, query_at + i), load(keys, keys_at + rest * dim + i), a)
+        store_one(out, out_at + rest, total(a))
 
 
 @inlined
 def _softmax_numerators(scores: Any, count: int) -> Any:
-    """Turn scores into exp(score - highest); returns their sum. Numbers up to a multiple of 16 become 0."""
-    padded = (count + LANES - 1) // LANES * LANES
-    for i in range(count, padded):
+    """Turn scores into exp(score - highest); returns their sum. Numbers from ``count`` on become 0."""
+    for i in range(count, scores.shape[0]):
         scores[i] = _LOWEST
     sixteen = splat(_LOWEST)
-    for i in range(0, padded, LANES):
+    for i in range(0, scores.shape[0], LANES):
         sixteen = maximum(load(scores, i), sixteen)
     highest = largest(sixteen)
-    for i in range(padded):
+    for i in range(scores.shape[0]):
         scores[i] = exp(scores[i] - highest)
     sums = splat(_ZERO)
-    for i in range(0, padded, LANES):
+    for i in range(0, scores.shape[0], LANES):
         sums = add(sums, load(scores, i))
     return total(sums)
 
 
 @inlined
-def _add_values(weights: Any, values: Any, first: int, last: int, value_first: int, out: Any) -> None:
+def _add_values(
+    weights: Any,
+    weights_at: int,
+    values: Any,
+    values_at: int,
+    dim: int,
+    first: int,
+    last: int,
+    out: Any,
+    out_at: int,
+) -> None:
     """out += sum of weight times value over tokens ``first`` to ``last - 1``."""
-    dim = out.shape[0]
-    for i in range(0, dim - dim % _WIDE, _WIDE):
+    wide_end = dim - dim % _WIDE
+    for i in range(0, wide_end, _WIDE):
         a = b = c = d = splat(_ZERO)
         for token in range(first, last):
-            at, weight = value_first + token * dim + i, splat(weights[token])
+            at, weight = values_at + token * dim + i, splat_at(weights, weights_at + token)
             a = fma(weight, load(values, at), a)
             b = fma(weight, load(values, at + LANES), b)
             c = fma(weight, load(values, at + 2 * LANES), c)
             d = fma(weight, load(values, at + 3 * LANES), d)
-        store(out, i, add(load(out, i), a))
-        store(out, i + LANES, add(load(out, i + LANES), b))
-        store(out, i + 2 * LANES, add(load(out, i + 2 * LANES), c))
-        store(out, i + 3 * LANES, add(load(out, i + 3 * LANES), d))
-    for i in range(dim - dim % _WIDE, dim, LANES):
+        at = out_at + i
+        store(out, at, add(load(out, at), a))
+        store(out, at + LANES, add(load(out, at + LANES), b))
+        store(out, at + 2 * LANES, add(load(out, at + 2 * LANES), c))
+        store(out, at + 3 * LANES, add(load(out, at + 3 * LANES), d))
+    for i in range(wide_end, dim, LANES):
         a = splat(_ZERO)
         for token in range(first, last):
-            a = fma(splat(weights[token]), load(values, value_first + token * dim + i), a)
-        store(out, i, add(load(out, i), a))
-
-
-@inlined
-def _attend_group(
-    queries: Any, keys: Any, values: Any, position: int, group: int, gates: Any, out: Any
-) -> None:
-    """All rows, for the query heads of one key head.
-
-    ``queries`` is (M, heads, d), ``gates`` and ``out`` are (M, heads * d); gates are used up.
-    """
-    num_rows, num_heads, dim = queries.shape
-    num_groups, capacity = keys.shape[:2]
-    per_group = num_heads // num_groups
-    first_head, group_first = group * per_group, group * capacity * dim
-    scores = np.empty((ROW_CHUNK * per_group, position + num_rows + LANES), np.float32)
-    for start in range(0, num_rows, ROW_CHUNK):
-        end = min(start + ROW_CHUNK, num_rows)
-        for block in range(0, position + end, BLOCK_TOKENS):
-            for m in range(start, end):
-                last = min(block + BLOCK_TOKENS, position + m + 1)
-                for r in range(per_group):
-                    buffer = scores[(m - start) * per_group + r]
-                    _scores(queries[m, first_head + r], keys, block, last, group_first, buffer)
-        for m in range(start, end):
-            for r in range(per_group):
-                buffer = scores[(m - start) * per_group + r]
-                inverse = _ONE / _softmax_numerators(buffer, position + m + 1)
-                for i in range((first_head + r) * dim, (first_head + r + 1) * dim):
-                    out[m, i] = _ZERO
-                    gates[m, i] = inverse * sigmoid(gates[m, i])
-        for block in range(0, position + end, BLOCK_TOKENS):
-            for m in range(start, end):
-                last = min(block + BLOCK_TOKENS, position + m + 1)
-                for r in range(per_group):
-                    at = (first_head + r) * dim
-                    buffer = scores[(m - start) * per_group + r]
-                    _add_values(buffer, values, block, last, group_first, out[m, at : at + dim])
-        for m in range(start, end):
-            for i in range(first_head * dim, (first_head + per_group) * dim):
-                out[m, i] *= gates[m, i]
+            a = fma(splat_at(weights, weights_at + token), load(values, values_at + token * dim + i), a)
+        store(out, out_at + i, add(load(out, out_at + i), a))
 
 
 @kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8, f4[:,::1], f4[:,:,::1], f4, f4[:,::1])")
@@ -170,22 +148,51 @@ def attend(
     out: Any,
 ) -> None:
     """Rows go into ``keys`` and ``values`` from ``position`` on."""
-    num_rows = projected.shape[0]
+    num_rows, width = out.shape
     num_groups, capacity, dim = keys.shape
-    num_heads = out.shape[1] // dim
-    queries = np.empty((num_rows, num_heads, dim), np.float32)
-    gates = np.empty((num_rows, num_heads * dim), np.float32)
-    keys_flat, values_flat = keys.reshape(-1), values.reshape(-1)
+    num_heads = width // dim
+    per_group = num_heads // num_groups
+    keys_flat, values_flat, out_flat = keys.reshape(-1), values.reshape(-1), out.reshape(-1)
+    queries = np.empty(num_rows * width, np.float32)
     for m in range(num_rows):
-        row, angles, queries_row = projected[m], rotation[position + m], queries[m].reshape(-1)
+        row, angles = projected[m], rotation[position + m]
         for head in range(num_heads):
-            _norm_and_rotate(row, head * dim, scales[head], eps, angles, queries_row, head * dim)
+            _norm_and_rotate(row, head * dim, scales[head], eps, angles, queries, m * width + head * dim)
         for group in range(num_groups):
             at, cache_at = (num_heads + group) * dim, (group * capacity + position + m) * dim
             _norm_and_rotate(row, at, scales[num_heads + group], eps, angles, keys_flat, cache_at)
             for i in range(dim):
                 values_flat[cache_at + i] = row[at + num_groups * dim + i]
-        for i in range(num_heads * dim):
-            gates[m, i] = row[(num_heads + 2 * num_groups) * dim + i]
-    for group in range(num_groups):
-        _attend_group(queries, keys, values, position, group, gates, out)
+    # Scores of a chunk of rows with all heads; after the softmax, weights.
+    size = (position + num_rows + LANES) // LANES * LANES
+    scores = np.empty(min(ROW_CHUNK, num_rows) * num_heads * size, np.float32)
+    for start in range(0, num_rows, ROW_CHUNK):
+        end = min(start + ROW_CHUNK, num_rows)
+        for group in range(num_groups):
+            cache_at = group * capacity * dim
+            for block in range(0, position + end, BLOCK_TOKENS):
+                for m in range(start, end):
+                    last = min(block + BLOCK_TOKENS, position + m + 1)
+                    for head in range(group * per_group, (group + 1) * per_group):
+                        at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
+                        _scores(queries, at, dim, keys_flat, cache_at, block, last, scores, scores_at)
+        for m in range(start, end):
+            for head in range(num_heads):
+                first, count = ((m - start) * num_heads + head) * size, position + m + 1
+                padded = (count + LANES - 1) // LANES * LANES
+                denominator = _softmax_numerators(scores[first : first + padded], count)
+                # Queries are done with; their place keeps what the sum of values is multiplied by.
+                for i in range(head * dim, (head + 1) * dim):
+                    gate = projected[m, width + 2 * num_groups * dim + i]
+                    queries[m * width + i] = sigmoid(gate) / denominator
+                    out[m, i] = _ZERO
+        for group in range(num_groups):
+            cache_at = group * capacity * dim
+            for block in range(0, position + end, BLOCK_TOKENS):
+                for m in range(start, end):
+                    last = min(block + BLOCK_TOKENS, position + m + 1)
+                    for head in range(group * per_group, (group + 1) * per_group):
+                        at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
+                        _add_values(scores, scores_at, values_flat, cache_at, dim, block, last, out_flat, at)
+        for i in range(start * width, end * width):
+            out_flat[i] *= queries[i]
