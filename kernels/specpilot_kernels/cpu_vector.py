@@ -162,8 +162,9 @@ def add(typing: Any, a: Any, b: Any) -> Any:
 
 @_intrinsic
 def mul(typing: Any, a: Any, b: Any) -> Any:
-    """a * b, of vectors."""
-    return _vector(_vector, _vector), lambda context, builder, signature, args: builder.fmul(*args)
+    """a * b, of vectors or of float32 numbers."""
+    kind = _vector if isinstance(a, _VectorType) else types.float32
+    return kind(kind, kind), lambda context, builder, signature, args: builder.fmul(*args)
 
 
 @_intrinsic

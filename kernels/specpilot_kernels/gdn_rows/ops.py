@@ -120,7 +120,6 @@ def gdn_rows(projected: Tensor, inputs: Tensor, state: Tensor, weights: GdnWeigh
         raise ValueError(
             f"taps: got {channels} channels, which do not hold {state.shape[1]} wide keys beside the values"
         )
-    end = state.numpy().copy()
     out = np.empty((num_rows, num_heads * value_dim), np.float32)
     keys = np.empty((weights.num_groups, num_rows, state.shape[1]), np.float32)
     written = np.empty((weights.num_groups, num_rows, state.shape[2]), np.float32)
@@ -128,7 +127,7 @@ def gdn_rows(projected: Tensor, inputs: Tensor, state: Tensor, weights: GdnWeigh
     run_rows(
         projected.numpy(),
         inputs.numpy(),
-        end,
+        state.numpy(),
         *weights.arrays,
         out,
         keys,
