@@ -6,6 +6,7 @@ SpecPilotError
 ├── RequestError      the caller's request cannot be served as asked        (also ValueError)
 ├── Unsupported       well-formed, but this build or device cannot do it
 ├── Overloaded        no room now; try again later
+├── Cancelled         the caller gave the request up before it was done
 └── EngineError       the engine itself failed
 
 A message says what, got, expected, and what to do. The service maps this tree to HTTP codes in one file.
@@ -14,6 +15,7 @@ A message says what, got, expected, and what to do. The service maps this tree t
 from __future__ import annotations
 
 __all__ = [
+    "Cancelled",
     "CheckpointError",
     "ConfigError",
     "EngineError",
@@ -59,6 +61,10 @@ class Overloaded(SpecPilotError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class Cancelled(SpecPilotError):
+    """The caller gave the request up before it was done; nobody waits for the answer."""
 
 
 class EngineError(SpecPilotError):

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["PARALLEL_FROM", "inlined", "kernel", "num_threads", "set_num_threads"]
+__all__ = ["PARALLEL_FROM", "inlined", "kernel", "max_threads", "num_threads", "set_num_threads"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -45,6 +45,11 @@ _num_threads = 1
 _calling_thread = threading.local()
 
 
+def max_threads() -> int:
+    """Most threads a kernel may use: the CPUs of this process, or ``NUMBA_NUM_THREADS`` where set."""
+    return int(_config.NUMBA_NUM_THREADS)
+
+
 def set_num_threads(num_threads: int) -> None:
     """Let kernels use this many threads from now on, in the whole process; before the first call it is 1.
 
@@ -56,7 +61,7 @@ def set_num_threads(num_threads: int) -> None:
         More than one thread is wanted and the OpenMP runtime (Debian: package ``libgomp1``) is missing.
     """
     global _num_threads
-    most = int(_config.NUMBA_NUM_THREADS)
+    most = max_threads()
     if not 1 <= num_threads <= most:
         raise ValueError(
             f"num_threads: got {num_threads}, expected 1 to {most}, the CPUs of this process; NUMBA_NUM_THREADS "

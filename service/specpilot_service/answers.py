@@ -41,7 +41,7 @@ class AnswerJob:
         plans = answer.plan(self.runtime, self.request_id)
         tally, head = Tally(self.runtime, plans, self.arrived_at), self._head()
         for plan in plans:
-            writer = answer.writer(self.runtime, plan)
+            writer = answer.writer(self.runtime, plan, cancel)
             opening = writer.opening()
             with decoding(self.runtime, plan.request, cancel, tally) as chunks:
                 if opening is not None:
@@ -62,7 +62,7 @@ class AnswerJob:
         tally = Tally(self.runtime, plans, self.arrived_at)
         choices: list[list[PartT]] = []
         for plan in plans:
-            writer = answer.writer(self.runtime, plan)
+            writer = answer.writer(self.runtime, plan, cancel)
             parts = [writer.opening()]
             with decoding(self.runtime, plan.request, cancel, tally) as chunks:
                 parts += [writer.part(chunk) for chunk in chunks]

@@ -35,7 +35,7 @@ class Tally:
         self._num_prompt_tokens = sum(
             len(ids) for ids in {p.prompt_index: p.prompt_ids for p in plans}.values()
         )
-        self._num_generated_tokens = 0
+        self._num_generated_tokens = self._num_accepted = 0
         self._metrics.prompt_tokens.inc(self._num_prompt_tokens)
 
     def add(self, chunk: Chunk) -> None:
@@ -45,6 +45,8 @@ class Tally:
         self._metrics.generated_tokens.labels(self._drafter).inc(len(chunk.token_ids))
         if chunk.step is not None:
             self._steps.add(chunk.step)
+            # A step cut by a stop or a limit gives fewer tokens than it accepted.
+            self._num_accepted += min(chunk.step.num_correct_drafts, len(chunk.token_ids))
             self._metrics.observe_step(self._drafter, chunk.step)
 
     def usage(self) -> Usage:
@@ -54,8 +56,8 @@ class Tally:
             completion_tokens=self._num_generated_tokens,
             total_tokens=self._num_prompt_tokens + self._num_generated_tokens,
             completion_tokens_details=CompletionTokensDetails(
-                accepted_prediction_tokens=steps.num_correct_drafts,
-                rejected_prediction_tokens=steps.num_drafted - steps.num_correct_drafts,
+                accepted_prediction_tokens=self._num_accepted,
+                rejected_prediction_tokens=steps.num_drafted - self._num_accepted,
             ),
         )
 

@@ -13,10 +13,14 @@ from typing import Literal, Protocol, runtime_checkable
 
 from specpilot.errors import RequestError
 
+GREEDY_BELOW = 1e-5
+"""Temperatures below this mean greedy decoding."""
+
 FinishReason = Literal["stop", "length", "cancelled"]
 NumericMode = Literal["judge", "serve"]
 
 __all__ = [
+    "GREEDY_BELOW",
     "CancelToken",
     "Chunk",
     "Engine",
@@ -41,7 +45,8 @@ class SamplingParams:
     max_new_tokens
         Upper bound of generated tokens, >= 1.
     temperature
-        0 is greedy; otherwise logits are divided by it before the softmax. 0 <= temperature <= 2.
+        0 is greedy, and so is anything below ``GREEDY_BELOW``, where the division would overflow; otherwise logits
+        are divided by it before the softmax. 0 <= temperature <= 2.
     top_p
         Nucleus mass kept after the temperature, 0 < top_p <= 1. Ties at the border are broken by token id.
     seed
@@ -85,7 +90,7 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0.0
+        return self.temperature < GREEDY_BELOW
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,9 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, token_ids: Sequence[int], start: int) -> ScoreResult: ...
+    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
+        """Teacher-forced scores; raises Cancelled if ``cancel`` was set before they were complete."""
+        ...
 
     def drain(self, timeout_s: float) -> bool:
         """Refuse new requests, wait for running ones; True if all ended in time."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from specpilot.draft import Drafter
@@ -14,7 +12,7 @@ from specpilot.refengine.dflash2 import load_dflash2
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.refengine.model import load_target
 from specpilot.refengine.tokenizer import ChatTokenizer
-from specpilot_kernels.cpu_jit import set_num_threads
+from specpilot_kernels.cpu_jit import max_threads, set_num_threads
 
 __all__ = ["build_engine"]
 
@@ -41,7 +39,10 @@ def build_engine(
         two OpenMP runtimes that both wait by spinning would take the cores from each other.
     """
     torch.set_num_threads(1)
-    set_num_threads(num_threads or min(4, len(os.sched_getaffinity(0))))
+    try:
+        set_num_threads(num_threads or min(4, max_threads()))
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(str(error)) from error
     model_id, target_folder, drafter_folders = model_folders(model)
     if drafter not in (None, "none", *drafter_folders):
         known = ", ".join(drafter_folders) or "none"

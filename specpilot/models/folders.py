@@ -35,6 +35,11 @@ def model_folders(model: str | None) -> tuple[str, Path, dict[str, Path]]:
             f"model {model or BUNDLED_MODEL_ID!r}: found neither {root}/config.json nor {root}/target/config.json; "
             "give a checkpoint folder, or a folder with target/ and its drafters beside it"
         )
+    for folder in root.iterdir():
+        if folder.is_dir() and any(folder.glob("*.safetensors")) and not (folder / "config.json").is_file():
+            raise CheckpointError(
+                f"{folder}: got weights without config.json; restore it, or move the folder away"
+            )
     drafters = {
         folder.name: folder
         for folder in sorted(root.iterdir())

@@ -213,6 +213,10 @@ def load_dflash2(path: Path, *, target: BorrowedTarget, mode: NumericMode) -> DF
     """
     path = Path(path)
     config = DFlash2Config.read(path)
+    if config.block_size > MAX_BLOCK_ROWS:
+        raise CheckpointError(
+            f"{path}: block_size is {config.block_size}, expected 2 to {MAX_BLOCK_ROWS}, for which there is room"
+        )
     convention = tap_convention(target.architecture)
     fits: tuple[tuple[str, object, object], ...] = (
         ("vocab_size", config.vocab_size, target.config.vocab_size),

@@ -19,7 +19,7 @@ from specpilot.engines.base import (
     ScoreResult,
     StepRecord,
 )
-from specpilot.errors import RequestError
+from specpilot.errors import Cancelled, RequestError
 from specpilot.refengine.config import ARCHITECTURE
 from specpilot.refengine.model import TargetModel
 from specpilot.refengine.sampler import argmax_ids, token_logprobs
@@ -99,7 +99,7 @@ class ReferenceEngine:
         return _Answer(self, request, cancel or CancelToken(), self._turns.take_ticket())
 
     @torch.inference_mode()
-    def score(self, token_ids: Sequence[int], start: int) -> ScoreResult:
+    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
         self._check_ids(token_ids, 0)
         if not 1 <= start <= len(token_ids):
             raise RequestError(
@@ -107,12 +107,16 @@ class ReferenceEngine:
             )
         ticket = self._turns.take_ticket()
         try:
-            self._turns.wait(ticket, CancelToken())
+            cancel = cancel or CancelToken()
+            if not self._turns.wait(ticket, cancel):
+                raise Cancelled("score: cancelled while it waited for its turn")
             state = self.target.new_state(len(token_ids))
             chosen: list[float] = []
             best_ids: list[int] = []
             best: list[float] = []
             for first in range(0, len(token_ids) - 1, PREFILL_ROWS):
+                if cancel.is_cancelled:
+                    raise Cancelled(f"score: cancelled after {first} of {len(token_ids)} tokens")
                 rows = torch.tensor(token_ids[first : min(first + PREFILL_ROWS, len(token_ids) - 1)])
                 hidden = self.target.forward(rows, state).hidden
                 state.commit(len(rows))

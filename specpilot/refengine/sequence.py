@@ -77,7 +77,7 @@ class DecodingSequence:
             draft = self._drafter.propose(
                 self._draft_state,
                 self._anchor,
-                temperature=self._params.temperature,
+                temperature=0.0 if self._params.is_greedy else self._params.temperature,
                 generator=None if self._params.is_greedy else self._generator,
                 num_positions=num_positions,
             )

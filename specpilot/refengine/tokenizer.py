@@ -40,18 +40,27 @@ class ChatTokenizer:
                 raise CheckpointError(
                     f"{path}: got no such file, expected the tokenizer of the model; copy it there"
                 )
-        self._with_specials = Tokenizer.from_file(str(file))
-        self._plain = Tokenizer.from_file(str(file))
+        try:
+            self._with_specials = Tokenizer.from_file(str(file))
+            self._plain = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing narrower
+            raise CheckpointError(f"{file}: not a tokenizer this library reads ({error})") from error
         self._plain.encode_special_tokens = True
         self.vocab_size = self._with_specials.get_vocab_size()
-        template = json.loads(settings.read_text(encoding="utf-8")).get("chat_template")
-        if not isinstance(template, str):
-            raise CheckpointError(f"{settings}: got chat_template {template!r}, expected a Jinja template")
+        try:
+            template = json.loads(settings.read_text(encoding="utf-8"))["chat_template"]
+            environment = ImmutableSandboxedEnvironment(
+                trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+            )
+            self._template = environment.from_string(template)
+            rendered = self._render(["user", "assistant"])
+        except (ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
+            raise CheckpointError(
+                f"{settings}: expected JSON with a chat_template that renders a chat, got {error!r}"
+            ) from error
+        if _SLOT.findall(rendered) != ["0", "1"]:
+            raise CheckpointError(f"{settings}: the chat_template does not give every message once, in order")
         self.template = template
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-        )
-        self._template = environment.from_string(template)
         specials = {
             token_id: token.content
             for token_id, token in self._with_specials.get_added_tokens_decoder().items()
@@ -70,11 +79,16 @@ class ChatTokenizer:
         return list(self._plain.encode(text, add_special_tokens=False).ids)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of a token; special tokens have none."""
-        return self._bytes[token_id]
+        """Bytes of a token; special tokens have none, nor have ids that only the model's padded vocabulary knows."""
+        return self._bytes[token_id] if token_id < len(self._bytes) else b""
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return b"".join(self._bytes[token_id] for token_id in token_ids).decode("utf-8", "replace")
+        return b"".join(map(self.token_bytes, token_ids)).decode("utf-8", "replace")
+
+    def _render(self, roles: Sequence[str]) -> str:
+        """The template around numbered slots, one for the content of each message."""
+        slots = [{"role": role, "content": f"\ue000{index}\ue001"} for index, role in enumerate(roles)]
+        return self._template.render(messages=slots, add_generation_prompt=True)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Prompt ids of a chat up to where the assistant's answer begins."""
@@ -87,11 +101,7 @@ class ChatTokenizer:
                     f"messages[{index}].role: got {message['role']!r}, expected {expected}",
                     param=f"messages[{index}].role",
                 )
-        slots = [
-            {"role": message["role"], "content": f"\ue000{index}\ue001"}
-            for index, message in enumerate(messages)
-        ]
-        rendered = self._template.render(messages=slots, add_generation_prompt=True)
+        rendered = self._render([message["role"] for message in messages])
         ids: list[int] = []
         for index, piece in enumerate(_SLOT.split(rendered)):
             if index % 2:

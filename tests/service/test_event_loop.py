@@ -40,9 +40,9 @@ class HangingEngine(TinyEngine):
         self._pass("apply_chat_template")
         return super().apply_chat_template(messages)
 
-    def score(self, token_ids: Sequence[int], start: int) -> ScoreResult:
+    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
         self._pass("score")
-        return super().score(token_ids, start)
+        return super().score(token_ids, start, cancel)
 
     def generate(self, request: GenerateRequest, cancel: CancelToken | None = None) -> Iterator[Chunk]:
         self._pass("generate")

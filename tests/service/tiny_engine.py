@@ -276,7 +276,7 @@ class TinyEngine:
         held = [length for word in stop for length in range(1, len(word)) if text.endswith(word[:length])]
         return text[: len(text) - max(held, default=0)], None
 
-    def score(self, token_ids: Sequence[int], start: int) -> ScoreResult:
+    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
         logprobs, best_ids, best = [], [], []
         for index in range(start, len(token_ids)):
             p = self._target.probabilities(list(token_ids[:index]))

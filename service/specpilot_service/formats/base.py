@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from specpilot.engines.base import Chunk
+from specpilot.engines.base import CancelToken, Chunk
 from specpilot_service.planning import ChoicePlan
 from specpilot_service.runtime import ServiceRuntime
 from specpilot_service.schemas import SpeculationReport, Usage
@@ -49,7 +49,9 @@ class AnswerFormat(Protocol[PartT]):
 
     def plan(self, runtime: ServiceRuntime, request_id: str) -> list[ChoicePlan]: ...
 
-    def writer(self, runtime: ServiceRuntime, plan: ChoicePlan) -> ChoiceWriter[PartT]: ...
+    def writer(
+        self, runtime: ServiceRuntime, plan: ChoicePlan, cancel: CancelToken
+    ) -> ChoiceWriter[PartT]: ...
 
     def frame(self, head: AnswerHead, part: PartT, report: SpeculationReport | None) -> str:
         """JSON of one stream frame; ``report`` only with the last one, when no usage frame follows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from specpilot.engines.base import Chunk, Engine
+from specpilot.engines.base import CancelToken, Chunk, Engine
 from specpilot.errors import RequestError
 from specpilot_service.formats.base import AnswerHead, finish_reason
 from specpilot_service.logprobs import chat_logprobs
@@ -56,7 +56,7 @@ class ChatFormat:
             request_id=request_id,
         )
 
-    def writer(self, runtime: ServiceRuntime, plan: ChoicePlan) -> _ChatWriter:
+    def writer(self, runtime: ServiceRuntime, plan: ChoicePlan, cancel: CancelToken) -> _ChatWriter:
         return _ChatWriter(runtime.engine, plan.index, has_logprobs=bool(self._body.logprobs))
 
     def frame(self, head: AnswerHead, part: ChatChunkChoice, report: SpeculationReport | None) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from specpilot.engines.base import Chunk, Engine, ScoreResult
-from specpilot.errors import RequestError
+from specpilot.engines.base import CancelToken, Chunk, Engine, ScoreResult
+from specpilot.errors import Cancelled, RequestError
+from specpilot_service.errors import AnswerCut
 from specpilot_service.formats.base import AnswerHead, finish_reason
 from specpilot_service.logprobs import CompletionLogprobWriter, prompt_logprobs
 from specpilot_service.planning import ChoicePlan, plan_choices
@@ -53,14 +54,17 @@ class CompletionFormat:
             request_id=request_id,
         )
 
-    def writer(self, runtime: ServiceRuntime, plan: ChoicePlan) -> _CompletionWriter:
-        return _CompletionWriter(self, runtime.engine, self._body, plan)
+    def writer(self, runtime: ServiceRuntime, plan: ChoicePlan, cancel: CancelToken) -> _CompletionWriter:
+        return _CompletionWriter(self, runtime.engine, self._body, plan, cancel)
 
-    def score_prompt(self, engine: Engine, plan: ChoicePlan) -> ScoreResult | None:
+    def score_prompt(self, engine: Engine, plan: ChoicePlan, cancel: CancelToken) -> ScoreResult | None:
         """Scores of a prompt, computed once for all its choices; None when there is nothing to score."""
         if plan.prompt_index not in self._scores:
             ids = plan.prompt_ids
-            self._scores[plan.prompt_index] = engine.score(ids, 1) if len(ids) > 1 else None
+            try:
+                self._scores[plan.prompt_index] = engine.score(ids, 1, cancel) if len(ids) > 1 else None
+            except Cancelled as error:
+                raise AnswerCut from error
         return self._scores[plan.prompt_index]
 
     def frame(self, head: AnswerHead, part: CompletionChunkChoice, report: SpeculationReport | None) -> str:
@@ -103,9 +107,15 @@ class CompletionFormat:
 
 class _CompletionWriter:
     def __init__(
-        self, answer: CompletionFormat, engine: Engine, body: CompletionRequest, plan: ChoicePlan
+        self,
+        answer: CompletionFormat,
+        engine: Engine,
+        body: CompletionRequest,
+        plan: ChoicePlan,
+        cancel: CancelToken,
     ) -> None:
         self._answer, self._engine, self._body, self._plan = answer, engine, body, plan
+        self._cancel = cancel
         self._logprobs = CompletionLogprobWriter(engine)
 
     def opening(self) -> CompletionChunkChoice | None:
@@ -115,7 +125,7 @@ class _CompletionWriter:
         text = prompt if isinstance(prompt, str) else self._engine.detokenize(ids)
         logprobs = None
         if self._body.logprobs is not None:
-            score = self._answer.score_prompt(self._engine, self._plan)
+            score = self._answer.score_prompt(self._engine, self._plan, self._cancel)
             logprobs = self._logprobs.write(prompt_logprobs(ids, score, self._body.logprobs))
         return CompletionChunkChoice(index=self._plan.index, text=text, logprobs=logprobs, finish_reason=None)
 

@@ -14,6 +14,7 @@ from specpilot_service.schemas.common import (
     SpeculationReport,
     Usage,
     is_none,
+    is_text,
 )
 from specpilot_service.schemas.neutral import CHAT_NEUTRAL, MESSAGE_NEUTRAL, drop_neutral
 
@@ -51,11 +52,18 @@ class ChatMessage(RequestModel):
         for part in value:
             if not (isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"):
                 raise PydanticCustomError(
-                    "text_part", 'expected a string or parts {{"type": "text", "text": ...}}'
+                    "text_part", 'expected a string or parts with type "text" and a text'
                 )
             if not isinstance(part["text"], str):
                 raise PydanticCustomError("text_part", "the text of a part must be a string")
         return "".join(part["text"] for part in value)
+
+    @field_validator("content")
+    @classmethod
+    def _is_encodable(cls, value: str) -> str:
+        if not is_text(value):
+            raise PydanticCustomError("text", "half of a surrogate pair, expected text that UTF-8 can hold")
+        return value
 
 
 class ChatRequest(SamplingFields):

@@ -19,6 +19,7 @@ __all__ = [
     "StreamOptions",
     "Usage",
     "is_none",
+    "is_text",
 ]
 
 # Choices of one request, over all its prompts: they are decoded one after another in one place of the queue.
@@ -35,6 +36,11 @@ class ResponseModel(BaseModel):
     """Open to fields of a later server, so that an older client can read its answers."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+def is_text(value: Any) -> bool:
+    # JSON can spell lone surrogates, which are no text: they have no UTF-8.
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def is_none(value: object) -> bool:

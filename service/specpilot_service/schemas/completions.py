@@ -7,7 +7,14 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from specpilot_service.schemas.common import ResponseModel, SamplingFields, SpeculationReport, Usage, is_none
+from specpilot_service.schemas.common import (
+    ResponseModel,
+    SamplingFields,
+    SpeculationReport,
+    Usage,
+    is_none,
+    is_text,
+)
 from specpilot_service.schemas.neutral import COMPLETION_NEUTRAL, drop_neutral
 
 __all__ = [
@@ -18,11 +25,6 @@ __all__ = [
     "CompletionLogprobs",
     "CompletionRequest",
 ]
-
-
-def _is_text(value: Any) -> bool:
-    # JSON can spell lone surrogates, which are no text: they have no UTF-8.
-    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_id_list(value: Any) -> bool:
@@ -50,9 +52,9 @@ class CompletionRequest(SamplingFields):
     @field_validator("prompt", mode="before")
     @classmethod
     def _as_list(cls, value: Any) -> Any:
-        if _is_text(value) or _is_id_list(value):
+        if is_text(value) or _is_id_list(value):
             return [value]
-        if isinstance(value, list) and value and (all(map(_is_text, value)) or all(map(_is_id_list, value))):
+        if isinstance(value, list) and value and (all(map(is_text, value)) or all(map(_is_id_list, value))):
             return value
         raise PydanticCustomError(
             "prompt_type", "expected a string, a list of strings, a list of token ids or a list of such lists"
