@@ -17,12 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.gdn_rows import GdnWeights, gdn_rows
+from specpilot_kernels.gdn_rows.reference import gdn_rows_reference
 from specpilot_kernels.rms_norm import rms_norm
 from specpilot_kernels.silu_mul import silu_mul
 from specpilot_kernels.testing import cpu_name, quantile, time_in_turns
 
 HIDDEN, INNER = 256, 704
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, PAIRS = 4, 2, 64, 8
+GDN_VALUE_HEADS, GDN_DIM, GDN_TAPS = 2, 128, 4
 CONTEXTS = (200, 1000, 8000)
 EPS = 1e-6
 WARM_UP, SAMPLES = 20, 1000
@@ -40,6 +43,34 @@ def gate_forms(rows: int) -> Forms:
     x = torch.randn(rows, 2 * INNER)
     x_array = x.numpy()
     return lambda: silu_mul(x_array), lambda: F.silu(x[:, :INNER]) * x[:, INNER:]
+
+
+def gdn_forms(rows: int) -> Forms:
+    """Torch form: the reference, row by row."""
+    value_width = GDN_VALUE_HEADS * GDN_DIM
+    channels = 2 * GDN_DIM + value_width
+    taps, norm_weight = torch.randn(GDN_TAPS, channels), torch.rand(GDN_DIM)
+    rate, dt_bias = -torch.rand(GDN_VALUE_HEADS), torch.randn(GDN_VALUE_HEADS)
+    weights = GdnWeights(taps, rate, dt_bias, norm_weight, 1, EPS, EPS)
+    projected = torch.randn(rows, channels + value_width + 2 * GDN_VALUE_HEADS)
+    window, state = torch.randn(GDN_TAPS - 1, channels), torch.randn(1, GDN_DIM, value_width)
+    inputs = torch.cat((window, projected[:, :channels]))
+
+    def torch_form() -> object:
+        return gdn_rows_reference(
+            projected,
+            window,
+            state,
+            taps,
+            rate,
+            dt_bias,
+            norm_weight,
+            num_groups=1,
+            unit_eps=EPS,
+            norm_eps=EPS,
+        )
+
+    return lambda: gdn_rows(projected, inputs, state, weights), torch_form
 
 
 def attention_forms(rows: int, context: int) -> Forms:
@@ -73,6 +104,7 @@ def main() -> None:
         cases = {
             f"rms_norm {rows}x{HIDDEN}": norm_forms(rows),
             f"silu_mul {rows}x{2 * INNER}": gate_forms(rows),
+            f"gdn_rows {rows} rows, {GDN_VALUE_HEADS} heads of {GDN_DIM}": gdn_forms(rows),
         }
         for context in CONTEXTS:
             shape = f"{rows} rows, {NUM_HEADS}/{NUM_KV_HEADS} heads of {HEAD_DIM}, {context} tokens"
