@@ -22,6 +22,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@echo "make env: installing into $(VENV); the first time takes minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,dev]'
+	@echo "make env: compiling the CPU kernels"
+	$(BIN)/python -c "import specpilot_kernels.chain_attention, specpilot_kernels.gdn_rows, specpilot_kernels.rms_norm, \
+	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
 	@touch $@
 
 serve: env ## start the OpenAI endpoint on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
