@@ -125,10 +125,12 @@ class ReferenceEngine:
                     continue
                 logits = self.target.logits(hidden[skip:])
                 labels = list(token_ids[first + skip + 1 : first + len(rows) + 1])
-                chosen += [entry.logprob for entry in token_logprobs(logits, labels, 0)]
                 ids = argmax_ids(logits)
+                logprobs = torch.log_softmax(logits.double(), dim=-1)
+                pairs = logprobs.gather(-1, torch.tensor([labels, ids]).T)
+                chosen += pairs[:, 0].tolist()
                 best_ids += ids
-                best += [entry.logprob for entry in token_logprobs(logits, ids, 0)]
+                best += pairs[:, 1].tolist()
             return ScoreResult(start, tuple(chosen), tuple(best_ids), tuple(best))
         finally:
             self._turns.give_back(ticket)
