@@ -36,11 +36,11 @@ class DFlash2Shape:
     num_target_layers: int
     mask_token_id: int
     tap_outputs: tuple[int, ...]
-    num_layers: int = 3
+    num_layers: int = 2
     num_heads: int = 4
     num_kv_heads: int = 2
     head_dim: int = 64
-    intermediate_size: int = 512
+    intermediate_size: int = 704
     block_size: int = 8
     top_k: int = 16
     selector_rank: int = 64

@@ -59,7 +59,9 @@ def draft_losses(
     hit = candidates == tokens[..., 1:, None]
     chosen = -(F.log_softmax(scores, -1) * hit).sum(-1)
     selector_weights = weights * hit.any(-1)
-    return (row * weights).sum() / weights.sum(), (chosen * selector_weights).sum() / selector_weights.sum()
+    # Early on a batch may hold no row whose token is a candidate: its selector loss is zero, not 0 / 0.
+    selected = selector_weights.sum().clamp_min(1e-6)
+    return (row * weights).sum() / weights.sum(), (chosen * selector_weights).sum() / selected
 
 
 @torch.no_grad()
