@@ -34,11 +34,13 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _config: Any = numba.config
 _log = logging.getLogger(__name__)
 
-PARALLEL_FROM = 2**22 if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else 2**17
+PARALLEL_FROM = 2**24 if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else 2**17
 """Multiply-adds from which several threads pay.
 
-Measured on 2 cores: a core does 40 multiply-adds a nanosecond in a product of 8 rows, and starting a second thread
-takes 40 us if it sleeps between kernels (the policy this package chooses) and 3 us if it spins.
+A core does 40 multiply-adds a nanosecond in a product of 8 rows (measured, Zen 3). Starting a second thread takes 3 us
+if it spins. If it sleeps between kernels (the policy this package chooses) it takes 40 us on two idle cores and up to
+4 ms when the machine shares its second core (both measured): there the product of the head with 8 rows took 4.6 ms on
+two threads and 0.4 ms on one. So a step of one request stays on one core, and prompts and batches take more.
 """
 
 _num_threads = 1

@@ -1,7 +1,7 @@
 """Drafters: what proposes tokens, and the lattice its proposals are read from."""
 
 from specpilot.draft.drafter import BorrowedTarget, Draft, Drafter, DrafterState, TargetDimensions
-from specpilot.draft.lattice import Lattice, top_candidates
+from specpilot.draft.lattice import Lattice
 
 __all__ = [
     "BorrowedTarget",
@@ -10,5 +10,4 @@ __all__ = [
     "DrafterState",
     "Lattice",
     "TargetDimensions",
-    "top_candidates",
 ]

@@ -14,7 +14,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-__all__ = ["Lattice", "top_candidates"]
+from specpilot_kernels.draft_candidates import greedy_chain
+
+__all__ = ["Lattice"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +65,8 @@ class Lattice:
         Tensor, int64, (D,)
             Token ids. Among equal scores the lowest token id wins, whatever the candidates' order.
         """
-        ids, chain, row = self.candidate_ids.tolist(), [], 0
-        for depth, depth_ids in enumerate(ids):
-            scores = self.edge_scores[depth, row].tolist()
-            best = max(scores)
-            token, row = min((depth_ids[c], c) for c, score in enumerate(scores) if score == best)
-            chain.append(token)
-        return torch.tensor(chain, device=self.candidate_ids.device)
+        ids, edges = self.candidate_ids.contiguous(), self.edge_scores.contiguous()
+        return torch.from_numpy(greedy_chain(ids.numpy(), edges.numpy()))
 
     def sample_chain(self, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw a chain, each token from softmax(score / temperature) of the row the chain has reached.
@@ -108,27 +105,3 @@ class Lattice:
         # Written out: torch.softmax wakes all threads even for a few numbers, which can cost milliseconds.
         weights = (rows - rows.amax(-1, keepdim=True)).exp()
         return ids, weights / weights.sum(-1, keepdim=True)
-
-
-def top_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest logits of each row with their token ids, largest first, equal logits by token id.
-
-    Parameters
-    ----------
-    logits : Tensor, float32, (R, V)
-    k
-        1 <= k <= V.
-
-    Returns
-    -------
-    values : Tensor, float32, (R, k)
-    ids : Tensor, int64, (R, k)
-    """
-    if not 1 <= k <= logits.shape[-1]:
-        raise ValueError(f"k: got {k}, expected 1 to {logits.shape[-1]}, the width of the logits")
-    values, ids = logits.topk(min(k + 1, logits.shape[-1]), dim=-1)
-    # topk leaves the order of equal values open, inside the list and at its border; only then pay for a
-    # stable sort.
-    if bool((values[:, 1:] == values[:, :-1]).any()):
-        values, ids = logits.sort(dim=-1, descending=True, stable=True)
-    return values[:, :k], ids[:, :k]

@@ -55,7 +55,7 @@ def build_engine(
             "they do not fit"
         )
     drafters: dict[str, Drafter] = {
-        name: load_dflash2(folder, target=target, mode=mode) for name, folder in drafter_folders.items()
+        name: load_dflash2(folder, target=target) for name, folder in drafter_folders.items()
     }
     default = None if drafter == "none" else drafter or next(iter(drafters), None)
     return ReferenceEngine(

@@ -31,19 +31,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice, top_candidates
-from specpilot.engines.base import NumericMode
+from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
 from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.dflash2_backbone import Backbone, ContextCache
 from specpilot.refengine.dflash2_checkpoint import draft_shapes
 from specpilot.refengine.dflash2_config import DFlash2Config, resolve_target_taps, tap_convention
+from specpilot.refengine.numerics import Projection
+from specpilot_kernels.draft_candidates import pair_scores, top_candidates
 
 __all__ = ["MAX_BLOCK_ROWS", "DFlash2Drafter", "DFlash2State", "load_dflash2"]
+
+_Array = NDArray[np.float32]
+_Ids = NDArray[np.int64]
 
 MAX_BLOCK_ROWS = 32
 """Longest block a state leaves room for, anchor included."""
@@ -63,25 +69,29 @@ class DFlash2State:
 
     @property
     def memory_bytes(self) -> int:
-        return 2 * self.cache.keys.numel() * self.cache.keys.element_size()
+        return self.cache.keys.nbytes + self.cache.values.nbytes
 
 
 class _Selector:
     """Scores transitions between the candidates of neighbouring positions."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
-        self.predecessors = tensors["candidate_selector.predecessor_codebook"]
-        self.successors = tensors["candidate_selector.successor_codebook"]
-        self.projection = tensors["candidate_selector.hidden_projection.weight"].T.contiguous()
+        # Ranks are filled up to a multiple of 16 with zeros, which add nothing.
+        weights = (tensors[f"candidate_selector.{name}_codebook"] for name in ("predecessor", "successor"))
+        self._predecessors, self._successors = (_fill_up(weight, 1).numpy() for weight in weights)
+        projection = tensors["candidate_selector.hidden_projection.weight"]
+        self._projection = Projection(_fill_up(projection, 0))
 
-    def edge_scores(self, hidden: Tensor, logits: Tensor, candidate_ids: Tensor, anchor_id: int) -> Tensor:
+    def edge_scores(self, hidden: _Array, logits: _Array, candidate_ids: _Ids, anchor_id: int) -> _Array:
         """hidden (D, H), logits and ids of the candidates (D, K) -> scores (D, K, K); the rows of depth 0 are
         equal."""
-        before = torch.cat((torch.full_like(candidate_ids[:1], anchor_id), candidate_ids[:-1]))
-        left = F.embedding(before, self.predecessors) * torch.mm(hidden, self.projection)[:, None]
-        return torch.baddbmm(
-            logits[:, None], left, F.embedding(candidate_ids, self.successors).transpose(1, 2)
-        )
+        left = self._projection.arrays(hidden)
+        return pair_scores(left, logits, candidate_ids, anchor_id, self._predecessors, self._successors)
+
+
+def _fill_up(weight: Tensor, axis: int) -> Tensor:
+    missing = -weight.shape[axis] % 16
+    return F.pad(weight, (0, missing) if axis == 1 else (0, 0, 0, missing)).contiguous()
 
 
 class DFlash2Drafter:
@@ -93,28 +103,24 @@ class DFlash2Drafter:
         As read by :func:`load_dflash2`.
     target
         Lends embedding and LM head; in judge mode they must be deterministic.
-    mode
-        ``serve`` takes a chunk of context at once. ``judge`` takes every token by itself, so that a proposal
-        depends on the committed tokens and their taps only, never on how they were split into chunks: the float32
-        sums of the norms change in the last bit with the number of rows.
+
+    A proposal depends on the committed tokens and their taps only, bit for bit, never on how they were split into
+    chunks.
     """
 
     name = "dflash2"
 
-    def __init__(
-        self, config: DFlash2Config, tensors: dict[str, Tensor], target: BorrowedTarget, mode: NumericMode
-    ) -> None:
+    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
         self.config = config
         self.block_size = config.block_size
         self.target_taps = resolve_target_taps(
             target.architecture, config.target_layer_ids, target.config.num_layers
         )
         self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        self.mode = mode
         self._target = target
         self._backbone = Backbone(config, tensors)
         self._selector = _Selector(tensors)
-        self._mask_row = target.embed(torch.tensor([config.mask_token_id])).float()
+        self._mask_row: _Array = target.embed(torch.tensor([config.mask_token_id])).float().numpy()
 
     @torch.inference_mode()
     def new_state(self, max_tokens: int) -> DFlash2State:
@@ -136,9 +142,8 @@ class DFlash2Drafter:
                 f"context: {state.num_tokens} + {expected[0]} tokens, expected at most {state.max_tokens}; "
                 "make the state with a larger max_tokens"
             )
-        taps = taps.float()
-        for chunk in torch.split(taps, 1) if self.mode == "judge" else (taps,):
-            self._backbone.append_context(state.cache, chunk)
+        if expected[0]:
+            self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
     @torch.inference_mode()
     def propose(
@@ -176,11 +181,13 @@ class DFlash2Drafter:
             raise ValueError(
                 f"anchor_id: got {anchor_id}, expected a token id below {self.config.vocab_size}"
             )
-        anchor_row = self._target.embed(torch.tensor([anchor_id])).float()
-        rows = torch.cat((anchor_row, self._mask_row.expand(num_positions, -1)))
+        rows = np.repeat(self._mask_row, num_positions + 1, 0)
+        rows[0] = self._target.embed(torch.tensor([anchor_id])).float().numpy()
         hidden = self._backbone.forward(state.cache, rows)[1:]
-        logits, candidate_ids = top_candidates(self._target.logits(hidden), self.config.selector_top_k)
-        return Lattice(candidate_ids, self._selector.edge_scores(hidden, logits, candidate_ids, anchor_id))
+        all_logits = self._target.logits(torch.from_numpy(hidden)).numpy()
+        logits, candidate_ids = top_candidates(all_logits, self.config.selector_top_k)
+        edges = self._selector.edge_scores(hidden, logits, candidate_ids, anchor_id)
+        return Lattice(torch.from_numpy(candidate_ids), torch.from_numpy(edges))
 
 
 def _own(state: DrafterState) -> DFlash2State:
@@ -192,7 +199,7 @@ def _own(state: DrafterState) -> DFlash2State:
     return state
 
 
-def load_dflash2(path: Path, *, target: BorrowedTarget, mode: NumericMode) -> DFlash2Drafter:
+def load_dflash2(path: Path, *, target: BorrowedTarget) -> DFlash2Drafter:
     """Read a DFlash2 checkpoint and attach it to its target.
 
     Parameters
@@ -201,8 +208,6 @@ def load_dflash2(path: Path, *, target: BorrowedTarget, mode: NumericMode) -> DF
         Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors.
     target
         The loaded target; lends embedding and LM head.
-    mode
-        See :class:`DFlash2Drafter`.
 
     Raises
     ------
@@ -231,4 +236,4 @@ def load_dflash2(path: Path, *, target: BorrowedTarget, mode: NumericMode) -> DF
                 f"({target.architecture}); this drafter was trained for another target"
             )
     resolve_target_taps(target.architecture, config.target_layer_ids, target.config.num_layers)
-    return DFlash2Drafter(config, read_tensors(path, draft_shapes(config)), target, mode)
+    return DFlash2Drafter(config, read_tensors(path, draft_shapes(config)), target)

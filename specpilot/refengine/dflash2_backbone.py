@@ -2,7 +2,8 @@
 
 Weights are packed once for speed on the CPU: q/k/v and gate/up side by side, the context's key and value
 projections of all layers in one matrix, and the channels of every head in the order
-:func:`specpilot.refengine.rope.pair_order` gives. Everything is float32.
+:func:`specpilot.refengine.rope.pair_order` gives. Everything is float32 and runs in compiled kernels, whose rows do not
+depend on how many are computed together: context may come in any chunks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from torch import Tensor
 from specpilot.refengine.dflash2_config import DFlash2Config
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
-from specpilot.refengine.rope import pair_order, rotate_, rotation_table
+from specpilot.refengine.rope import pair_order, rotation_table
+from specpilot_kernels.block_conv import block_conv
+from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.context_write import context_write
 from specpilot_kernels.silu_mul import silu_mul
 
 __all__ = ["Backbone", "ContextCache"]
@@ -33,8 +37,8 @@ class ContextCache:
     The rows after ``length`` are scratch for the block being drafted.
     """
 
-    keys: Tensor
-    values: Tensor
+    keys: _Array
+    values: _Array
     length: int = 0
 
 
@@ -49,22 +53,21 @@ class _GroupedConv:
     def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], name: str) -> None:
         shape = (2, config.conv_kernel_size, config.num_groups, config.conv_group_size)
         self._base: _Array = tensors[f"{name}.base_kernel"].reshape(shape).numpy()
-        self._delta = Projection(tensors[f"{name}.kernel_projection.weight"])
+        # A side each: a matrix of its own leaves the rows contiguous for the kernel.
+        sides = tensors[f"{name}.kernel_projection.weight"].chunk(2)
+        self._deltas = [Projection(side.contiguous()) for side in sides]
 
-    def coefficients(self, x: _Array) -> _Array:
-        """x (B, H) -> (2, taps, B, H): input side and output side."""
-        sides, taps, groups, _ = self._base.shape
-        delta = self._delta.arrays(x).reshape(-1, sides, taps, groups, 1)
-        kernels: _Array = (self._base + delta).reshape(len(x), sides, taps, -1).transpose(1, 2, 0, 3)
-        return kernels
+    def before(self, x: _Array) -> _Array:
+        """Convolve the sublayer's input x (B, H)."""
+        return self._convolve(0, x, x)
 
+    def after(self, x: _Array, y: _Array) -> _Array:
+        """Convolve the sublayer's output y (B, H) with what its input x (B, H) says."""
+        return self._convolve(1, x, y)
 
-def _convolve(x: _Array, coefficients: _Array) -> _Array:
-    """x (B, H), coefficients (taps, B, H) -> (B, H), contiguous."""
-    out: _Array = x * coefficients[0]
-    for back in range(1, min(coefficients.shape[0], x.shape[0])):
-        out[back:] += x[:-back] * coefficients[back, back:]
-    return out
+    def _convolve(self, side: int, x: _Array, y: _Array) -> _Array:
+        base = self._base[side]
+        return block_conv(y, base, self._deltas[side].arrays(x).reshape(len(x), *base.shape[:2]))
 
 
 class _Layer:
@@ -82,7 +85,7 @@ class _Layer:
         query_norm = _in_pair_order(tensors[f"{attention}.q_norm.weight"], config) * config.head_dim**-0.5
         self.key_norm = _in_pair_order(tensors[f"{attention}.k_norm.weight"], config)
         heads = (query_norm.expand(config.num_heads, -1), self.key_norm.expand(config.num_kv_heads, -1))
-        self.query_key_norm = RmsNorm(torch.cat(heads), eps)
+        self.query_key_scales: _Array = torch.cat(heads).numpy()
         self.out = Projection(tensors[f"{attention}.o_proj.weight"])
         self.post_norm = RmsNorm(tensors[f"{name}.post_attention_layernorm.weight"], eps)
         self.mlp_conv = _GroupedConv(config, tensors, f"{name}.mlp_conv")
@@ -112,66 +115,48 @@ class Backbone:
             [getattr(layer, f"context_{kind}") for layer in self._layers] for kind in ("key", "value")
         )
         self._context_keys_values = Projection(torch.cat((*keys, *values)))
-        key_norms = [layer.key_norm.expand(config.num_kv_heads, -1) for layer in self._layers]
-        self._context_key_norm = RmsNorm(torch.cat(key_norms), config.rms_norm_eps)
+        key_scales = [layer.key_norm.expand(config.num_kv_heads, -1) for layer in self._layers]
+        self._context_key_scales: _Array = torch.cat(key_scales).numpy()
         self._norm = RmsNorm(tensors["norm.weight"], config.rms_norm_eps)
         self._rotation = self._rotation_table(0)
 
-    def _rotation_table(self, num_positions: int) -> Tensor:
+    def _rotation_table(self, num_positions: int) -> _Array:
         config = self._config
-        return rotation_table(num_positions, config.head_dim, config.rope_theta, torch.float32)[:, None]
+        table = rotation_table(num_positions, config.head_dim, config.rope_theta, torch.float32)
+        # Complex numbers as cosine and sine side by side.
+        pairs: _Array = torch.view_as_real(table).contiguous().numpy()
+        return pairs
 
     def new_cache(self, capacity: int) -> ContextCache:
         config = self._config
-        if capacity > self._rotation.shape[0]:
+        if capacity > len(self._rotation):
             self._rotation = self._rotation_table(capacity)
         shape = (config.num_layers, config.num_kv_heads, capacity, config.head_dim)
-        return ContextCache(torch.empty(shape), torch.empty(shape))
+        return ContextCache(np.empty(shape, np.float32), np.empty(shape, np.float32))
 
-    def append_context(self, cache: ContextCache, taps: Tensor) -> None:
+    def append_context(self, cache: ContextCache, taps: _Array) -> None:
         """Add the keys and values of n committed tokens, made straight from their features. taps (n, taps *
         H)."""
-        config, n, start, end = self._config, taps.shape[0], cache.length, cache.length + taps.shape[0]
-        both = self._context_keys_values(self._features_norm(self._features(taps)))
-        keys, values = both.unflatten(1, (2, -1, config.head_dim)).unbind(1)
-        keys = self._context_key_norm(keys)
-        rotate_(keys, self._rotation[start:end])
-        by_layer = (n, config.num_layers, config.num_kv_heads, config.head_dim)
-        cache.keys[:, :, start:end] = keys.view(by_layer).permute(1, 2, 0, 3)
-        cache.values[:, :, start:end] = values.view(by_layer).permute(1, 2, 0, 3)
-        cache.length = end
+        features = self._features_norm.arrays(self._features.arrays(taps))
+        projected = self._context_keys_values.arrays(features)
+        scales, eps = self._context_key_scales, self._config.rms_norm_eps
+        context_write(projected, cache.keys, cache.values, cache.length, scales, self._rotation, eps)
+        cache.length += len(taps)
 
-    def forward(self, cache: ContextCache, rows: Tensor) -> Tensor:
+    def forward(self, cache: ContextCache, rows: _Array) -> _Array:
         """Run one block. rows (B, H) embeddings -> hidden (B, H) after the final norm; the context stays as
         it is."""
-        x = np.array(rows.numpy())
+        x = rows.copy()
         for index, layer in enumerate(self._layers):
             h = layer.input_norm.arrays(x)
-            before, after = layer.attention_conv.coefficients(h)
-            h = self._attend(
-                layer, cache.keys[index], cache.values[index], cache.length, _convolve(h, before)
-            )
-            x += _convolve(h, after)
+            conv = layer.attention_conv
+            attended = chain_attention(
+                layer.qkv.arrays(conv.before(h)), cache.keys[index], cache.values[index], cache.length,
+                layer.query_key_scales, self._rotation, self._config.rms_norm_eps, is_block=True,
+            )  # fmt: skip
+            x += conv.after(h, layer.out.arrays(attended))
             h = layer.post_norm.arrays(x)
-            before, after = layer.mlp_conv.coefficients(h)
-            gated = silu_mul(layer.gate_up.arrays(_convolve(h, before)))
-            x += _convolve(layer.down.arrays(gated), after)
-        return torch.from_numpy(self._norm.arrays(x))
-
-    def _attend(self, layer: _Layer, keys: Tensor, values: Tensor, start: int, x: _Array) -> _Array:
-        """Attention of block rows x (B, H) over the context and, in both directions, over the block
-        itself."""
-        config, rows, end = self._config, x.shape[0], start + x.shape[0]
-        heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
-        qkv = torch.from_numpy(layer.qkv.arrays(x)).view(rows, heads + 2 * kv_heads, dim)
-        query_key = layer.query_key_norm(qkv[:, : heads + kv_heads])
-        rotate_(query_key, self._rotation[start:end])
-        keys[:, start:end] = query_key[:, heads:].transpose(0, 1)
-        values[:, start:end] = qkv[:, heads + kv_heads :].transpose(0, 1)
-        # Queries that share a key head are rows of one product: (kv heads, group * B, dim).
-        query = (
-            query_key[:, :heads].view(rows, kv_heads, -1, dim).permute(1, 2, 0, 3).reshape(kv_heads, -1, dim)
-        )
-        weights = torch.softmax(torch.bmm(query, keys[:, :end].transpose(1, 2)), dim=-1)
-        mixed = torch.bmm(weights, values[:, :end]).view(heads, rows, dim)
-        return layer.out.arrays(mixed.transpose(0, 1).reshape(rows, -1).numpy())
+            conv = layer.mlp_conv
+            gated = silu_mul(layer.gate_up.arrays(conv.before(h)))
+            x += conv.after(h, layer.down.arrays(gated))
+        return self._norm.arrays(x)

@@ -120,7 +120,9 @@ class DFlash2Config:
 
     def __post_init__(self) -> None:
         _require(self.block_size >= 2, "block_size", self.block_size, "2 or more (the anchor and one draft)")
-        _require(self.head_dim % 2 == 0, "head_dim", self.head_dim, "an even number (rotary halves)")
+        _require(
+            self.head_dim % 16 == 0, "head_dim", self.head_dim, "a multiple of 16, which the kernels take"
+        )
         _require(
             self.num_heads % self.num_kv_heads == 0,
             "num_key_value_heads",

@@ -28,23 +28,28 @@ class Case:
     rotation: Tensor
     num_heads: int
 
-    def rows(self, num_rows: int, seed: int = 1) -> Tensor:
+    def rows(self, num_rows: int, seed: int = 1, is_gated: bool = True) -> Tensor:
         num_groups, _, dim = self.keys.shape
-        width = 2 * (self.num_heads + num_groups) * dim
+        width = ((1 + is_gated) * self.num_heads + 2 * num_groups) * dim
         return torch.randn(num_rows, width, generator=torch.Generator().manual_seed(seed))
 
-    def run(self, rows: Tensor, position: int) -> tuple[Tensor, Tensor, Tensor]:
+    def run(self, rows: Tensor, position: int, is_block: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Output, keys and values; the case's own stay as they are."""
         keys, values = self.keys.clone(), self.values.clone()
         scales, rotation = self.scales.numpy(), self.rotation.numpy()
-        out = chain_attention(rows.numpy(), keys.numpy(), values.numpy(), position, scales, rotation, EPS)
+        cache = keys.numpy(), values.numpy()
+        out = chain_attention(rows.numpy(), *cache, position, scales, rotation, EPS, is_block=is_block)
         return torch.from_numpy(out), keys, values
 
-    def reference(self, rows: Tensor, position: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    def reference(
+        self, rows: Tensor, position: int, dtype: torch.dtype, is_block: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         rows, keys, values, scales, rotation = (
             x.to(dtype) for x in (rows, self.keys, self.values, self.scales, self.rotation)
         )
-        return chain_attention_reference(rows, keys, values, position, scales, rotation, EPS, self.num_heads)
+        return chain_attention_reference(
+            rows, keys, values, position, scales, rotation, EPS, self.num_heads, is_block
+        )
 
 
 def make(shape: tuple[int, int, int, int], capacity: int = CAPACITY) -> Case:
@@ -66,16 +71,20 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("num_rows", [1, 8, 19])
+@pytest.mark.parametrize(("is_gated", "is_block"), [(True, False), (False, False), (False, True)])
 def test_error_is_at_most_twice_that_of_torch(
-    shape: tuple[int, int, int, int], position: int, num_rows: int
+    shape: tuple[int, int, int, int], position: int, num_rows: int, is_gated: bool, is_block: bool
 ) -> None:
     """Root mean square over at least 16 rows, of the output and of what the cache got: one row is a matter of luck."""
     case = make(shape)
     errors = torch.zeros(2, 3, dtype=torch.float64)
     for seed in range(1 + 16 // num_rows):
-        rows = case.rows(num_rows, seed)
-        truth = case.reference(rows, position, torch.float64)
-        results = case.run(rows, position), case.reference(rows, position, torch.float32)
+        rows = case.rows(num_rows, seed, is_gated)
+        truth = case.reference(rows, position, torch.float64, is_block)
+        results = (
+            case.run(rows, position, is_block),
+            case.reference(rows, position, torch.float32, is_block),
+        )
         for sums, result in zip(errors, results, strict=True):
             sums += torch.stack([(x - exact).square().sum() for x, exact in zip(result, truth, strict=True)])
     assert (errors[0] <= 2**2 * errors[1]).all()
@@ -106,6 +115,16 @@ def test_neither_the_capacity_nor_stale_tokens_behind_matter(shape: tuple[int, i
         assert same_bits(before[:, :90], after[:, :90]) and same_bits(before[:, 95:], after[:, 95:])
     case.keys[:, 95:], case.values[:, 95:] = torch.nan, torch.inf
     assert same_bits(case.run(rows, 90)[0], out)
+
+
+def test_rows_of_a_block_see_each_other_and_rows_of_a_chain_do_not_see_what_comes() -> None:
+    """Changing the last row changes all rows of a block, and the last one alone of a chain."""
+    case = make(SHAPES[0])
+    rows = case.rows(9, is_gated=False)
+    other = torch.cat((rows[:-1], case.rows(1, 5, is_gated=False)))
+    for is_block, num_changed in ((False, 1), (True, 9)):
+        before, after = case.run(rows, 60, is_block)[0], case.run(other, 60, is_block)[0]
+        assert (before != after).any(-1).sum() == num_changed
 
 
 def test_large_scores_do_not_overflow() -> None:

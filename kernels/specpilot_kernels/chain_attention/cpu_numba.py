@@ -12,11 +12,11 @@ multiply-adds.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from specpilot_kernels.cpu_attention import norm_and_rotate
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_math import exp, sigmoid
 from specpilot_kernels.cpu_vector import (
@@ -28,7 +28,6 @@ from specpilot_kernels.cpu_vector import (
     maximum,
     splat,
     splat_at,
-    squared_length,
     store,
     store_one,
     total,
@@ -41,20 +40,6 @@ ROW_CHUNK = 8
 _WIDE = 4 * LANES
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST = np.float32(-np.inf)
-
-
-@inlined
-def _norm_and_rotate(row: Any, first: int, scale: Any, eps: Any, angles: Any, out: Any, out_at: int) -> None:
-    """One head of one row: norm, then rotation of its leading channel pairs."""
-    dim = scale.shape[0]
-    length = np.float32(math.sqrt(squared_length(row, first, dim) / np.float32(dim) + eps))
-    for i in range(dim):
-        out[out_at + i] = row[first + i] / length * scale[i]
-    for j in range(angles.shape[0]):
-        at = out_at + 2 * j
-        a, b = out[at], out[at + 1]
-        out[at] = a * angles[j, 0] - b * angles[j, 1]
-        out[at + 1] = a * angles[j, 1] + b * angles[j, 0]
 
 
 @inlined
@@ -136,7 +121,7 @@ def _add_values(
         store(out, out_at + i, add(load(out, out_at + i), a))
 
 
-@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8, f4[:,::1], f4[:,:,::1], f4, f4[:,::1])")
+@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, f4[:,::1])")
 def attend(
     projected: Any,
     keys: Any,
@@ -145,22 +130,25 @@ def attend(
     scales: Any,
     rotation: Any,
     eps: Any,
+    is_block: bool,
     out: Any,
 ) -> None:
-    """Rows go into ``keys`` and ``values`` from ``position`` on."""
+    """Rows go into ``keys`` and ``values`` from ``position`` on. A row has gates where ``projected`` is wide enough."""
     num_rows, width = out.shape
     num_groups, capacity, dim = keys.shape
     num_heads = width // dim
     per_group = num_heads // num_groups
+    gates_at = width + 2 * num_groups * dim
+    is_gated = projected.shape[1] > gates_at
     keys_flat, values_flat, out_flat = keys.reshape(-1), values.reshape(-1), out.reshape(-1)
     queries = np.empty(num_rows * width, np.float32)
     for m in range(num_rows):
         row, angles = projected[m], rotation[position + m]
         for head in range(num_heads):
-            _norm_and_rotate(row, head * dim, scales[head], eps, angles, queries, m * width + head * dim)
+            norm_and_rotate(row, head * dim, scales[head], eps, angles, queries, m * width + head * dim)
         for group in range(num_groups):
             at, cache_at = (num_heads + group) * dim, (group * capacity + position + m) * dim
-            _norm_and_rotate(row, at, scales[num_heads + group], eps, angles, keys_flat, cache_at)
+            norm_and_rotate(row, at, scales[num_heads + group], eps, angles, keys_flat, cache_at)
             for i in range(dim):
                 values_flat[cache_at + i] = row[at + num_groups * dim + i]
     # Scores of a chunk of rows with all heads; after the softmax, weights.
@@ -170,27 +158,28 @@ def attend(
         end = min(start + ROW_CHUNK, num_rows)
         for group in range(num_groups):
             cache_at = group * capacity * dim
-            for block in range(0, position + end, BLOCK_TOKENS):
+            for block in range(0, position + (num_rows if is_block else end), BLOCK_TOKENS):
                 for m in range(start, end):
-                    last = min(block + BLOCK_TOKENS, position + m + 1)
+                    last = min(block + BLOCK_TOKENS, position + (num_rows if is_block else m + 1))
                     for head in range(group * per_group, (group + 1) * per_group):
                         at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
                         _scores(queries, at, dim, keys_flat, cache_at, block, last, scores, scores_at)
         for m in range(start, end):
             for head in range(num_heads):
-                first, count = ((m - start) * num_heads + head) * size, position + m + 1
+                first = ((m - start) * num_heads + head) * size
+                count = position + (num_rows if is_block else m + 1)
                 padded = (count + LANES - 1) // LANES * LANES
                 denominator = _softmax_numerators(scores[first : first + padded], count)
                 # Queries are done with; their place keeps what the sum of values is multiplied by.
                 for i in range(head * dim, (head + 1) * dim):
-                    gate = projected[m, width + 2 * num_groups * dim + i]
-                    queries[m * width + i] = sigmoid(gate) / denominator
+                    gate = sigmoid(projected[m, gates_at + i]) if is_gated else _ONE
+                    queries[m * width + i] = gate / denominator
                     out[m, i] = _ZERO
         for group in range(num_groups):
             cache_at = group * capacity * dim
-            for block in range(0, position + end, BLOCK_TOKENS):
+            for block in range(0, position + (num_rows if is_block else end), BLOCK_TOKENS):
                 for m in range(start, end):
-                    last = min(block + BLOCK_TOKENS, position + m + 1)
+                    last = min(block + BLOCK_TOKENS, position + (num_rows if is_block else m + 1))
                     for head in range(group * per_group, (group + 1) * per_group):
                         at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
                         _add_values(scores, scores_at, values_flat, cache_at, dim, block, last, out_flat, at)

@@ -20,6 +20,8 @@ def chain_attention(
     rotation: NDArray[np.float32],
     eps: float,
     out: NDArray[np.float32] | None = None,
+    *,
+    is_block: bool = False,
 ) -> NDArray[np.float32]:
     """Run M rows that follow each other through an attention layer, after its input and before its output projection.
 
@@ -27,12 +29,12 @@ def chain_attention(
         out = softmax(q K^T) V sigmoid(x_gate), K and V the cache up to and including the row's own token
 
     All arrays are float32 and contiguous. A row's bits depend on the row and on the cache before it, not on M. H query
-    heads share G key heads, H / G neighbours each; d is the head size.
+    heads share G key heads, H / G neighbours each; d is the head size. Rows without gates have no last factor.
 
     Parameters
     ----------
-    projected : array, (M, (2 H + 2 G) d)
-        Queries of all heads, then keys, values, and gates of all heads.
+    projected : array, (M, (2 H + 2 G) d) or (M, (H + 2 G) d)
+        Queries of all heads, then keys, values, and, in the wider form, gates of all heads.
     keys, values : array, (G, capacity, d)
         Tokens before ``position`` are read, M tokens from there on are written. Keys are normed and rotated.
     position : int
@@ -45,6 +47,8 @@ def chain_attention(
         Added to the mean square.
     out : array, (M, H d), optional
         Written and returned. New memory if left out.
+    is_block : bool
+        Every row sees all M rows, as in the block of a diffusion drafter, instead of itself and those before it.
 
     Returns
     -------
@@ -67,15 +71,16 @@ def chain_attention(
         or num_heads % num_groups
         or values.shape != keys.shape
         or scales.shape[1] != dim
-        or projected.shape != (num_rows, 2 * (num_heads + num_groups) * dim)
+        or projected.shape[1] not in ((num_heads + 2 * num_groups) * dim, 2 * (num_heads + num_groups) * dim)
         or out.shape != (num_rows, num_heads * dim)
         or rotation.shape[1:] != (rotation.shape[1], 2)
         or 2 * rotation.shape[1] > dim
     ):
         raise ValueError(
             f"got projected {projected.shape}, keys {keys.shape}, values {values.shape}, scales {scales.shape}, "
-            f"rotation {rotation.shape}, out {out.shape}; expected (M, (2 H + 2 G) d), twice (G, capacity, d), "
-            f"(H + G, d), (positions, at most d / 2, 2), (M, H d), H a multiple of G and d of {LANES}"
+            f"rotation {rotation.shape}, out {out.shape}; expected (M, (H + 2 G) d) or, with gates, "
+            f"(M, (2 H + 2 G) d), twice (G, capacity, d), (H + G, d), (positions, at most d / 2, 2), (M, H d), "
+            f"H a multiple of G and d of {LANES}"
         )
     end = position + num_rows
     if position < 0 or end > capacity or end > rotation.shape[0]:
@@ -84,7 +89,7 @@ def chain_attention(
             "the smaller of cache capacity and rotary table"
         )
     try:
-        attend(projected, keys, values, position, scales, rotation, eps, out)
+        attend(projected, keys, values, position, scales, rotation, eps, is_block, out)
     except TypeError as error:
         names = ("projected", "keys", "values", "scales", "rotation", "out")
         arrays = (projected, keys, values, scales, rotation, out)

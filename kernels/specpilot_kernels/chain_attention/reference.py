@@ -17,24 +17,31 @@ def chain_attention_reference(
     rotation: Tensor,
     eps: float,
     num_heads: int,
+    is_block: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Row by row and head by head, any float dtype. Returns (out, keys, values), the last two new."""
     num_kv_heads, _, dim = keys.shape
     keys, values = keys.clone(), values.clone()
     widths = [num * dim for num in (num_heads, num_kv_heads, num_kv_heads, num_heads)]
+    is_gated = projected.shape[1] == sum(widths)
     out = torch.empty(projected.shape[0], num_heads * dim, dtype=projected.dtype)
+    queries = []
     for m, row in enumerate(projected):
         at = position + m
-        query, key, value, gate = (part.view(-1, dim) for part in row.split(widths))
+        query, key, value = (part.view(-1, dim) for part in row[: sum(widths[:3])].split(widths[:3]))
         normed = torch.cat((query, key))
         normed = normed / (normed.square().mean(-1, keepdim=True) + eps).sqrt() * scales
         pairs = normed[:, : 2 * rotation.shape[1]].view(len(normed), -1, 2)
         (a, b), (cos, sin) = pairs.clone().unbind(-1), rotation[at].unbind(-1)
         pairs[..., 0], pairs[..., 1] = a * cos - b * sin, a * sin + b * cos
         keys[:, at], values[:, at] = normed[num_heads:], value
+        queries.append(normed[:num_heads])
+    for m, row in enumerate(projected):
+        end = position + (projected.shape[0] if is_block else m + 1)
         for head in range(num_heads):
-            group = head * num_kv_heads // num_heads
-            weights = torch.softmax(keys[group, : at + 1] @ normed[head], 0)
-            attended = weights @ values[group, : at + 1]
-            out[m, head * dim : (head + 1) * dim] = attended * torch.sigmoid(gate[head])
+            group, channels = head * num_kv_heads // num_heads, slice(head * dim, (head + 1) * dim)
+            weights = torch.softmax(keys[group, :end] @ queries[m][head], 0)
+            out[m, channels] = weights @ values[group, :end]
+            if is_gated:
+                out[m, channels] *= torch.sigmoid(row[sum(widths[:3]) :][channels])
     return out, keys, values

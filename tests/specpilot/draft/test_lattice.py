@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specpilot.draft import Lattice, top_candidates
+from specpilot.draft import Lattice
 from tests.oracles.statistics import chi_square_p_value
 
 
@@ -113,25 +113,3 @@ def test_sampling_needs_a_temperature(temperature):
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"\(3, 4\).*\(3, 4, 5\)"):
         Lattice(torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, 4, 5))
-
-
-@given(
-    st.integers(1, 4), st.integers(1, 40), st.integers(0, 2**32), st.sampled_from([None, 1, 3, 20]), st.data()
-)
-def test_top_candidates_equal_a_full_sort_with_ties_by_token_id(rows, vocab, seed, levels, data):
-    k = data.draw(st.integers(1, vocab))
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(rows, vocab, generator=generator)
-    if levels is not None:
-        logits = torch.randint(levels, (rows, vocab), generator=generator).float()
-    values, ids = top_candidates(logits, k)
-    for row, row_values, row_ids in zip(logits.tolist(), values.tolist(), ids.tolist(), strict=True):
-        order = [token for _, token in sorted((-row[token], token) for token in range(vocab))][:k]
-        assert row_ids == order
-        assert row_values == [row[token] for token in order]
-
-
-@pytest.mark.parametrize("k", [0, 6])
-def test_top_candidates_refuse_an_impossible_count(k):
-    with pytest.raises(ValueError, match="expected 1 to 5"):
-        top_candidates(torch.zeros(2, 5), k)

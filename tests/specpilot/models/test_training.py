@@ -126,7 +126,7 @@ def test_trained_drafter_is_the_served_drafter(
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
             parameter.copy_(parameter.bfloat16())
     export_checkpoint(tmp_path, SHAPE.config_dict(), drafter.state_dict(), None)
-    loaded = load_dflash2(tmp_path, target=served, mode="serve")
+    loaded = load_dflash2(tmp_path, target=served)
     assert loaded.target_taps == SHAPE.tap_outputs
     ids = torch.randint(0, 96, (1, 40), generator=generator)
     anchors = torch.tensor([[9, 31]])

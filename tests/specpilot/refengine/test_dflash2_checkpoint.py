@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 def load(folder, **options):
     target = TinyTarget(options.pop("target_config", BASE_CONFIG), 1, **options)
-    return load_dflash2(folder, target=target, mode="judge")
+    return load_dflash2(folder, target=target)
 
 
 def rewrite_config(folder, change):

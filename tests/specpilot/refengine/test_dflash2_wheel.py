@@ -43,7 +43,7 @@ def test_wheel_oracle_and_drafter_agree(tmp_path, root, block_size, length):
     assert (oracle_scores[0] - scores).abs().max() < 1e-4
     assert torch.equal(oracle.greedy_path(oracle_candidates, oracle_scores)[0], chain)
 
-    drafter = load_dflash2(write_checkpoint(tmp_path, config, tensors), target=target, mode="serve")
+    drafter = load_dflash2(write_checkpoint(tmp_path, config, tensors), target=target)
     state = drafter.new_state(length)
     drafter.append_context(state, torch.zeros(length, dtype=torch.int64), taps)
     draft = drafter.propose(state, anchor)
