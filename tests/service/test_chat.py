@@ -99,7 +99,9 @@ def test_drafter_changes_the_steps_and_not_the_answer(client: TestClient, model:
         assert details == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
     else:
         accepted = details["accepted_prediction_tokens"]
-        assert report["tau"] == pytest.approx(1 + accepted / report["num_steps"])
+        # Usage counts what entered the answer: the drafts of the last step may be cut by its end.
+        confirmed = round((report["tau"] - 1) * report["num_steps"])
+        assert 0 < accepted <= confirmed <= accepted + 7
         assert (
             report["num_steps"]
             < post(client, **body(model, speculation={"drafter": "none"}))["specpilot"]["num_steps"]

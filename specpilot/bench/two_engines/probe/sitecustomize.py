@@ -19,7 +19,7 @@ __all__: list[str] = []
 _FOLDER = os.environ.get("SPECPILOT_PROBE", "")
 _WRAPPED = {
     "sglang.srt.models.dflash": ("CandidateSelector", "build_lattice"),
-    "sglang.srt.models.dspark": ("VanillaMarkov", "sample_block_greedy_fused"),
+    "sglang.srt.models.dspark": ("VanillaMarkov", "sample_block"),
 }
 _count = 0
 
@@ -63,22 +63,22 @@ def _wrap_dflash2(original: Any) -> Any:
 
 
 def _wrap_dspark(original: Any) -> Any:
-    def sample_block_greedy_fused(self: Any, base_logits: Any, *, first_prev_tokens: Any) -> Any:
-        tokens = original(self, base_logits, first_prev_tokens=first_prev_tokens)
-        if _is_on(base_logits) and tokens is not None:
+    def sample_block(self: Any, base_logits: Any, **arguments: Any) -> Any:
+        tokens, corrected = original(self, base_logits, **arguments)
+        if _is_on(base_logits):
             values, ids = base_logits[0].float().topk(16, dim=-1)
             _write(
                 "dspark",
                 {
-                    "anchor": int(first_prev_tokens[0]),
+                    "anchor": int(arguments["first_prev_tokens"][0]),
                     "base_ids": ids.tolist(),
                     "base_logits": values.tolist(),
                     "chain": tokens[0].tolist(),
                 },
             )
-        return tokens
+        return tokens, corrected
 
-    return sample_block_greedy_fused
+    return sample_block
 
 
 class _Finder(importlib.abc.MetaPathFinder):
