@@ -11,18 +11,25 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from specpilot.draft import Drafter
 from specpilot.errors import SpecPilotError
+from specpilot.models.drafters import load_drafter
 from specpilot.models.train.answers import Answers
 from specpilot.models.train.dflash2 import DFlash2Shape, TrainDFlash2
 from specpilot.models.train.draft_training import accept_length, make_batch, train_drafter
 from specpilot.models.train.drafter import DraftBatch, TrainableDrafter, labels
 from specpilot.models.train.dspark import DSparkShape, TrainDSpark
+from specpilot.models.train.export import export_checkpoint
 from specpilot.models.train.objectives import dflash2_losses, dspark_losses, row_weights, weighted_mean
 from specpilot.models.train.schedule import Progress
 from specpilot.models.train.target import TrainTarget
 from specpilot.refengine.config import TargetConfig
+from specpilot.refengine.model import TargetModel, load_target
+from specpilot.refengine.sampler import argmax_ids
+from specpilot.verify import verify_greedy
 
 CONFIG = TargetConfig(
     vocab_size=96, hidden_size=64, intermediate_size=96, num_layers=4, full_attention_interval=4, num_heads=2,
@@ -80,7 +87,7 @@ def counting_target() -> TrainTarget:
     for _ in range(80):
         rows = ids[torch.randperm(40, generator=draw)[:8]]
         logits = model.logits(model(rows, starts)[0])[:, :-1]
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).backward()
+        torch.autograd.backward(F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
         optimizer.step()
         optimizer.zero_grad()
     assert (logits.argmax(-1) == rows[:, 1:]).float().mean() > 0.95
@@ -150,8 +157,7 @@ def test_a_batch_without_rows_costs_nothing_and_moves_nothing(kind: Kind, target
 
 
 def test_a_loss_that_is_no_number_stops_the_run(kind: Kind, target: TrainTarget, tmp_path: Path) -> None:
-    target.model.norm.weight.data[3] = float("nan")
-    target.model.layers[0].mlp.down_proj.weight.data[0, 0] = float("inf")
+    target.model.embed_tokens.weight.data[50] = float("nan")
     with pytest.raises(
         SpecPilotError, match=r"training step 0: the gradient's norm is nan, expected a finite"
     ):
@@ -187,6 +193,45 @@ def train_briefly(kind: Kind, target: TrainTarget) -> TrainableDrafter:
         optimizer.step()
         optimizer.zero_grad()
     return drafter
+
+
+def decode(target: TargetModel, drafter: Drafter, prompt: list[int], width: int) -> tuple[list[int], int]:
+    """Greedy answer of 20 tokens, as long as training saw, drafting ``width`` tokens a step -> tokens, steps."""
+    state, draft_state = target.new_state(128), drafter.new_state(128)
+    ids, tokens, steps = torch.tensor(prompt), list[int](), 0
+    num_kept = len(prompt) - 1
+    with torch.inference_mode():
+        while len(tokens) < 20:
+            out = target.forward(ids, state, taps=drafter.target_taps)
+            if steps:
+                verified = verify_greedy(ids[1:], torch.tensor(argmax_ids(target.logits(out.hidden))))
+                num_kept = verified.num_correct_drafts
+            bonus = argmax_ids(target.logits(out.hidden[num_kept : num_kept + 1]))[0]
+            state.commit(num_kept + 1)
+            drafter.append_context(draft_state, ids[: num_kept + 1], out.taps[: num_kept + 1])
+            tokens += [*ids[1 : num_kept + 1].tolist(), bonus] if steps else [bonus]
+            ids, steps = torch.tensor([bonus]), steps + 1
+            if width:
+                ids = torch.cat((ids, drafter.propose(draft_state, bonus, num_positions=width).token_ids))
+    return tokens[:20], steps
+
+
+def test_a_trained_drafter_is_fast_and_changes_no_token(
+    kind: Kind, target: TrainTarget, tmp_path: Path
+) -> None:
+    """Train, export, load, decode in judge mode."""
+    export_checkpoint(tmp_path / "target", CONFIG.to_json_dict(), target.state_dict(), None)
+    served = load_target(tmp_path / "target", mode="judge")
+    (tmp_path / "run").mkdir()
+    trained = train(kind, target, tmp_path / "run", steps=150)
+    export_checkpoint(tmp_path / "drafter", trained.config_dict(), trained.state_dict(), None)
+    drafter = load_drafter(tmp_path / "drafter", target=served)
+    for prompt, is_familiar in (([10, 11, 12, 13], True), ([40, 41, 42, 43], True), ([70, 71, 30, 9], False)):
+        (plain, num_plain), (drafted, num_drafted) = (
+            decode(served, drafter, prompt, width) for width in (0, 7)
+        )
+        assert drafted == plain
+        assert num_drafted < num_plain / 2 or not is_familiar
 
 
 def test_dspark_losses_are_their_definition(target: TrainTarget) -> None:
