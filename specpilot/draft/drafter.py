@@ -22,13 +22,24 @@ class Draft:
     token_ids : Tensor, int64, (D,)
         The chain after the anchor.
     q_rows : Tensor or None, float64, (D, K)
-        Law of each token over ``lattice.candidate_ids[t]``; None for a greedy chain.
+        Law of each token over ``support_ids[t]``; None for a greedy chain.
     lattice : Lattice
+    q_ids : Tensor or None, int64, (D, K)
+        What ``q_rows`` stand over when it is not the lattice's candidates.
+    survival : Tensor or None, float32, (D,)
+        The drafter's estimate that drafts 0 .. t are all accepted; None from a drafter that makes none.
     """
 
     token_ids: Tensor
     q_rows: Tensor | None
     lattice: Lattice
+    q_ids: Tensor | None = None
+    survival: Tensor | None = None
+
+    @property
+    def support_ids(self) -> Tensor:
+        """Token ids that ``q_rows`` stand over, int64, (D, K)."""
+        return self.lattice.candidate_ids if self.q_ids is None else self.q_ids
 
 
 class DrafterState(Protocol):

@@ -15,7 +15,7 @@ from torch import Tensor
 from specpilot.errors import CheckpointError
 from specpilot.refengine.config import TargetConfig, read_json_object
 
-__all__ = ["INDEX_FILE", "WEIGHTS_FILE", "Shapes", "read_tensors", "target_shapes"]
+__all__ = ["INDEX_FILE", "WEIGHTS_FILE", "Shapes", "read_tensors", "target_shapes", "tensor_names"]
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -105,6 +105,15 @@ def read_tensors(folder: str | Path, shapes: Shapes, dtype: torch.dtype = torch.
         if name not in tensors:
             raise CheckpointError(f"{name}: missing in {folder}; expected a tensor of shape {shapes[name]}")
     return tensors
+
+
+def tensor_names(folder: str | Path) -> set[str]:
+    """Names of all tensors of a model folder; raises as :func:`read_tensors` does for its files."""
+    names: set[str] = set()
+    for file in _files(Path(folder)):
+        with _opened(file) as reader:
+            names.update(reader.keys())
+    return names
 
 
 def _files(folder: Path) -> dict[Path, set[str] | None]:

@@ -95,7 +95,7 @@ class DecodingSequence:
                 assert draft.q_rows is not None
                 p_rows = probabilities(logits, self._params)
                 result = verify_sampled(
-                    draft.token_ids, draft.lattice.candidate_ids, draft.q_rows, p_rows, self._generator
+                    draft.token_ids, draft.support_ids, draft.q_rows, p_rows, self._generator
                 )
             tokens = [*draft.token_ids[: result.num_correct_drafts].tolist(), result.bonus_id]
         self._commit(ids, out.taps, len(tokens))

@@ -10,6 +10,9 @@ from typing import Any
 
 from transformers import PretrainedConfig, Qwen3Config
 
+from specpilot.refengine.block_config import BlockConfig
+from specpilot.refengine.dflash2_config import DFLASH2_ARCHITECTURES, DFlash2Config
+from specpilot.refengine.dspark_config import DSparkConfig
 from tests.oracles.sglang_wheel import execute
 
 _LAYER_NAMES = {"attention": "full_attention", "linear_attention": "linear_attention"}
@@ -92,16 +95,13 @@ def check_target_config(root: Path, values: dict[str, Any]) -> None:
 
 
 def check_drafter_config(root: Path, values: dict[str, Any]) -> None:
-    """The wheel understands a DFlash2 drafter's config.json as :class:`DFlash2Config` does.
+    """The wheel understands a DFlash2 or DSpark drafter's config.json as this engine does.
 
     Raises
     ------
     AssertionError
         A field is read differently, or attention would not be bidirectional and full in every layer.
     """
-    from specpilot.refengine.dflash2_config import DFlash2Config
-
-    ours = DFlash2Config.parse(values)
     assert values["model_type"] == "qwen3", "transformers reads a drafter's config by model_type"
     hf_config = Qwen3Config.from_dict(values)
     wheel = execute(
@@ -121,16 +121,16 @@ def check_drafter_config(root: Path, values: dict[str, Any]) -> None:
             "parse_dflash_draft_config",
         },
     )
+    ours: BlockConfig
+    own: tuple[str, ...] = ()
+    if values["architectures"] == list(DFLASH2_ARCHITECTURES):
+        ours = DFlash2Config.parse(values)
+        own = ("conv_group_size", "conv_kernel_size", "selector_rank", "selector_top_k")
+    else:
+        ours = DSparkConfig.parse(values)
+        _check_dspark(root, wheel, hf_config, ours)
     draft = wheel["parse_dflash_draft_config"](draft_hf_config=hf_config)
-    for key in (
-        "block_size",
-        "conv_group_size",
-        "conv_kernel_size",
-        "mask_token_id",
-        "num_target_layers",
-        "selector_rank",
-        "selector_top_k",
-    ):
+    for key in ("block_size", "mask_token_id", "num_target_layers", *own):
         assert getattr(draft, key) == getattr(ours, key), f"{key}: wheel {getattr(draft, key)!r}"
     assert draft.resolve_target_layer_ids(target_num_layers=ours.num_target_layers) == list(
         ours.target_layer_ids
@@ -161,3 +161,19 @@ def check_drafter_config(root: Path, values: dict[str, Any]) -> None:
     ]
     for layer in range(ours.num_layers):
         assert params(hf_config, layer) == (-1, attention["AttentionType"].ENCODER_ONLY)
+
+
+def _check_dspark(root: Path, dflash: dict[str, Any], hf_config: Any, ours: DSparkConfig) -> None:
+    """What the wheel reads for a DSpark drafter beyond its DFlash keys."""
+    from tests.oracles.sglang_dspark_drafter import config_parser
+
+    wheel = config_parser(root, dflash)
+    draft = wheel["parse_dspark_draft_config"](draft_hf_config=hf_config)
+    assert draft.resolve_gamma() == ours.block_size
+    assert (draft.mask_token_id, draft.markov_rank) == (ours.mask_token_id, ours.markov_rank)
+    assert draft.target_layer_ids == list(ours.target_layer_ids)
+    assert draft.markov_head_type == "vanilla" and wheel["get_dspark_sample_from_anchor"](hf_config)
+    # The model itself reads the rank and the confidence head's input from the top level.
+    assert hf_config.markov_rank == ours.markov_rank and hf_config.markov_head_type == "vanilla"
+    assert hf_config.confidence_head_with_markov == ours.confidence_with_markov
+    assert hf_config.enable_confidence_head == ours.has_confidence

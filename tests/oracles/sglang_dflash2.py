@@ -1,4 +1,5 @@
-"""Oracle: SGLang 0.5.20's DFlash2 drafter, written down plainly from its equations.
+"""Oracle: SGLang 0.5.20's block drafters (DFlash2; DSpark's block is the same without convolutions), written down
+plainly from their equations.
 
 Batched, float32, no cache: the context's keys and values are recomputed from the taps on every
 call. Sources in the wheel: srt/models/dflash.py (layers, convolution, selector),
@@ -51,17 +52,21 @@ def block_hidden(
     """
     eps, theta = config["rms_norm_eps"], config["rope_parameters"]["rope_theta"]
     heads, kv_heads, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
-    dflash = config["dflash_config"]
-    taps_count, group_size = dflash["conv_kernel_size"], dflash["conv_group_size"]
+    dflash = config.get("dflash_config", {})
+    taps_count, group_size = dflash.get("conv_kernel_size"), dflash.get("conv_group_size")
     batch, length, _ = taps.shape
     rows = block_ids.shape[1]
     context_positions = torch.arange(length).expand(batch, -1)
     block_positions = length + torch.arange(rows).expand(batch, -1)
     feature = _norm(taps @ weights["fc.weight"].T, weights["hidden_norm.weight"], eps)
 
-    def conv_kernels(x: Tensor, name: str) -> Tensor:
-        flat = x @ weights[f"{name}.kernel_projection.weight"].T
-        return flat.reshape(batch, rows, 2, taps_count, config["hidden_size"] // group_size)
+    def conv(x: Tensor, source: Tensor, side: int, name: str) -> Tensor:
+        """Convolve x with the kernel that source, the sublayer's input, asks for; nothing without a kernel."""
+        if f"{name}.base_kernel" not in weights:
+            return x
+        flat = source @ weights[f"{name}.kernel_projection.weight"].T
+        kernels = flat.reshape(batch, rows, 2, taps_count, config["hidden_size"] // group_size)
+        return _conv(x, weights[f"{name}.base_kernel"][side], kernels[:, :, side], group_size)
 
     def keys_values(x: Tensor, name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
         key = (x @ weights[f"{name}.k_proj.weight"].T).unflatten(-1, (kv_heads, dim))
@@ -72,10 +77,8 @@ def block_hidden(
     for index in range(config["num_hidden_layers"]):
         layer = f"layers.{index}"
         attention = f"{layer}.self_attn"
-        hidden = _norm(residual, weights[f"{layer}.input_layernorm.weight"], eps)
-        kernels = conv_kernels(hidden, f"{layer}.attention_conv")
-        base = weights[f"{layer}.attention_conv.base_kernel"]
-        hidden = _conv(hidden, base[0], kernels[:, :, 0], group_size)
+        source = _norm(residual, weights[f"{layer}.input_layernorm.weight"], eps)
+        hidden = conv(source, source, 0, f"{layer}.attention_conv")
         query = (hidden @ weights[f"{attention}.q_proj.weight"].T).unflatten(-1, (heads, dim))
         query = _rope(_norm(query, weights[f"{attention}.q_norm.weight"], eps), block_positions, theta)
         context_key, context_value = keys_values(feature, attention, context_positions)
@@ -87,16 +90,14 @@ def block_hidden(
             scores = torch.einsum("bqd,bkd->bqk", query[:, :, head], key[:, :, shared]) * dim**-0.5
             out[:, :, head] = scores.softmax(dim=-1) @ value[:, :, shared]  # no mask: all rows see all
         mixed = out.flatten(2) @ weights[f"{attention}.o_proj.weight"].T
-        residual = residual + _conv(mixed, base[1], kernels[:, :, 1], group_size)
+        residual = residual + conv(mixed, source, 1, f"{layer}.attention_conv")
 
-        hidden = _norm(residual, weights[f"{layer}.post_attention_layernorm.weight"], eps)
-        kernels = conv_kernels(hidden, f"{layer}.mlp_conv")
-        base = weights[f"{layer}.mlp_conv.base_kernel"]
-        hidden = _conv(hidden, base[0], kernels[:, :, 0], group_size)
+        source = _norm(residual, weights[f"{layer}.post_attention_layernorm.weight"], eps)
+        hidden = conv(source, source, 0, f"{layer}.mlp_conv")
         gate = hidden @ weights[f"{layer}.mlp.gate_proj.weight"].T
         up = hidden @ weights[f"{layer}.mlp.up_proj.weight"].T
         hidden = (gate * torch.sigmoid(gate) * up) @ weights[f"{layer}.mlp.down_proj.weight"].T
-        residual = residual + _conv(hidden, base[1], kernels[:, :, 1], group_size)
+        residual = residual + conv(hidden, source, 1, f"{layer}.mlp_conv")
     return _norm(residual, weights["norm.weight"], eps)
 
 

@@ -92,14 +92,16 @@ def _apply_qk_norm(
 class WheelDrafter:
     """The wheel's model, driven for one request the way srt/speculative/dflash_worker_v2.py drives it."""
 
+    model_class = "DFlash2DraftModel"
+
     def __init__(self, root: Path, config: dict[str, Any], tensors: dict[str, Tensor], table: Tensor) -> None:
         self.config, self.table = config, table
         self.context: list[tuple[Tensor, Tensor]] = []
         self.attention_kinds: set[tuple[str, int]] = set()
         self.namespace = self._namespace(root)
-        self.model = self.namespace["DFlash2DraftModel"](Qwen3Config(**config))
+        self.model = self.namespace[self.model_class](Qwen3Config(**config))
         self.model.load_weights(tensors.items())
-        self.model.lm_head = SimpleNamespace(weight=table, org_vocab_size=table.shape[0])
+        self.model.lm_head = SimpleNamespace(weight=table, org_vocab_size=table.shape[0], quant_method=None)
 
     def _namespace(self, root: Path) -> dict[str, Any]:
         drafter = self
@@ -113,6 +115,7 @@ class WheelDrafter:
                 super().__init__()
                 self.heads, self.kv_heads, self.dim = num_heads, num_kv_heads, head_dim
                 self.scaling, self.layer_id = scaling, layer_id
+                self.k_scale = self.v_scale = None
                 drafter.attention_kinds.add((attn_type.value, sliding_window_size))
 
             def forward(self, q: Tensor, k: Tensor, v: Tensor, forward_batch: Any) -> Tensor:

@@ -12,16 +12,18 @@ import torch
 
 from specpilot.models.train import corpus
 from specpilot.models.train.__main__ import corpus_arguments
-from specpilot.models.train.answers import Answers, read_prompts, regenerate_answers
+from specpilot.models.train.answers import read_prompts, regenerate_answers
 from specpilot.models.train.data import TokenStream
 from specpilot.models.train.dflash2 import DFlash2Shape, TrainDFlash2
-from specpilot.models.train.draft_training import accept_length, train_dflash2
+from specpilot.models.train.drafter import DraftBatch
+from specpilot.models.train.dspark import DSparkShape, TrainDSpark
 from specpilot.models.train.export import MAX_SHARD_BYTES, export_checkpoint
 from specpilot.models.train.pretrain import pretrain
 from specpilot.models.train.regenerate import regenerate
 from specpilot.models.train.target import TrainTarget
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.dflash2 import load_dflash2
+from specpilot.refengine.dspark import load_dspark
 from specpilot.refengine.model import TargetModel, load_target
 from specpilot.refengine.sampler import argmax_ids
 
@@ -34,6 +36,11 @@ CONFIG = TargetConfig(
 SHAPE = DFlash2Shape(
     hidden_size=64, vocab_size=96, num_target_layers=4, mask_token_id=3, tap_outputs=(0, 2), num_layers=2, num_heads=2,
     num_kv_heads=1, head_dim=32, intermediate_size=64, block_size=8, top_k=16, selector_rank=8, context_length=256,
+)  # fmt: skip
+
+DSPARK_SHAPE = DSparkShape(
+    hidden_size=64, vocab_size=96, num_target_layers=4, mask_token_id=3, tap_outputs=(0, 2), num_layers=2, num_heads=2,
+    num_kv_heads=1, head_dim=32, intermediate_size=64, markov_rank=8, context_length=256,
 )  # fmt: skip
 
 
@@ -146,6 +153,42 @@ def test_trained_drafter_is_the_served_drafter(
         assert scores == pytest.approx(expected, abs=1e-3)
 
 
+def test_trained_dspark_is_the_served_dspark(
+    exported: tuple[TrainTarget, TargetModel, Path], tmp_path: Path
+) -> None:
+    model, served, _ = exported
+    drafter = TrainDSpark(DSPARK_SHAPE)
+    drafter.initialise(3)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, parameter in drafter.named_parameters():
+            if (
+                "markov" in name or "confidence" in name
+            ):  # start values are no-ops, which would compare nothing
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.5)
+            parameter.copy_(parameter.bfloat16())
+    export_checkpoint(tmp_path, drafter.config_dict(), drafter.state_dict(), None)
+    loaded = load_dspark(tmp_path, target=served)
+    assert loaded.target_taps == DSPARK_SHAPE.tap_outputs and loaded.block_size == drafter.num_drafts + 1
+    ids = torch.randint(0, 96, (1, 40), generator=generator)
+    anchors, ends = torch.tensor([[9, 31]]), torch.tensor([40])
+    with torch.no_grad():
+        hidden, taps = model(ids, first_row(40), DSPARK_SHAPE.tap_outputs)
+        assert taps is not None
+        table = model.model.embed_tokens.weight
+        batch = DraftBatch(ids, taps, hidden, anchors, ends, table)
+        chains, (rows, _) = drafter.greedy_chains(batch), drafter(ids, taps, anchors, table)
+        before = torch.cat((ids.gather(1, anchors)[..., None], chains[..., :-1]), -1)
+        features = drafter.markov_head.markov_w1(before)
+        survival = drafter.confidence_head(rows, features).sigmoid().cumprod(-1)
+    for index, anchor in enumerate(anchors[0].tolist()):
+        state = loaded.new_state(64)
+        loaded.append_context(state, ids[0, :anchor], taps[0, :anchor])
+        draft = loaded.propose(state, int(ids[0, anchor]))
+        assert torch.equal(draft.token_ids, chains[0, index])
+        torch.testing.assert_close(draft.survival, survival[0, index], atol=1e-4, rtol=0)
+
+
 def write_corpus(folder: Path) -> None:
     """A counting language: after n comes n + 1, so that a few steps of training show."""
     line = [*range(10, 90), 0]
@@ -190,35 +233,6 @@ def test_pretraining_learns_and_goes_on_after_a_stop(tmp_path: Path, monkeypatch
     assert resumed is not None
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
-
-
-def test_drafter_learns_the_counting_language(tmp_path: Path) -> None:
-    target = make_target()
-    ids = (torch.arange(24) + torch.arange(40)[:, None]) % 80 + 10
-    answers = Answers(ids, torch.full((40,), 4), torch.full((40,), 24))
-    answers.save(tmp_path / "answers.npz")
-    answers = Answers.load(tmp_path / "answers.npz", "cpu")
-    assert torch.equal(answers.ids, ids)
-    untrained = TrainDFlash2(SHAPE)
-    untrained.initialise(0)
-    table = target.model.embed_tokens.weight.detach()
-    before = accept_length(untrained, target, answers, table, 0)
-    drafter = train_dflash2(
-        SHAPE,
-        target,
-        answers,
-        tmp_path,
-        steps=60,
-        sequences=8,
-        anchors=4,
-        peak_lr=5e-3,
-        seed=0,
-        time_limit_s=600.0,
-        is_fitted=False,
-        device="cpu",
-    )
-    assert drafter is not None
-    assert accept_length(drafter, target, answers, table, 0) > before + 1.0
 
 
 def test_rows_begin_where_documents_begin() -> None:

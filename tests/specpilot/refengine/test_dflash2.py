@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specpilot.draft import Draft, Drafter
 from specpilot.errors import EngineError
-from specpilot.refengine import dflash2_backbone
+from specpilot.refengine import block_backbone
 from specpilot.refengine.dflash2 import DFlash2Drafter, load_dflash2
 from specpilot.refengine.numerics import Projection
 from tests.oracles import sglang_dflash2 as oracle
@@ -133,7 +133,7 @@ def test_chunks_do_change_bits_of_plain_products(tmp_path, monkeypatch):
         def arrays(self, x):
             return self.plain(torch.from_numpy(x)).numpy()
 
-    monkeypatch.setattr(dflash2_backbone, "Projection", PlainProjection)
+    monkeypatch.setattr(block_backbone, "Projection", PlainProjection)
     case = Case(tmp_path)
     taps = case.taps(67)
     whole = case.draft(taps, 11, [67]).lattice.edge_scores
@@ -186,6 +186,6 @@ def test_misuse_is_refused(tmp_path):
             case.drafter.propose(state, 1, num_positions=count)
     with pytest.raises(ValueError, match="generator"):
         case.drafter.propose(state, 1, temperature=1.0)
-    with pytest.raises(EngineError, match="drafter state: got object, expected DFlash2State"):
+    with pytest.raises(EngineError, match="drafter state: got object, expected BlockState"):
         case.drafter.propose(object(), 1)  # type: ignore[arg-type]
     assert state.num_tokens == 0

@@ -19,9 +19,11 @@ import torch
 
 import specpilot
 from specpilot.errors import CheckpointError
+from specpilot.models.train.dspark import DSparkShape
+from specpilot.refengine.block_config import resolve_target_taps, tap_convention
 from specpilot.refengine.config import TargetConfig
-from specpilot.refengine.dflash2_config import resolve_target_taps, tap_convention
 from specpilot.verify import verify_greedy
+from tests.oracles import random_dspark
 from tests.oracles.random_dflash2 import make_config
 from tests.oracles.sglang_taps import captured_states
 from tests.oracles.sglang_wheel import execute, find_class, methods, parse, wheel_root
@@ -234,6 +236,9 @@ def test_wheel_reads_our_configs_as_meant():
     check_target_config(root, TARGET_CONFIG)
     check_target_config(root, TargetConfig.from_json(TARGET_CONFIG).to_json_dict())
     check_drafter_config(root, make_config())
+    check_drafter_config(root, random_dspark.make_config())
+    shape = DSparkShape(256, 4096, num_target_layers=8, mask_token_id=3, tap_outputs=(1, 4, 6))
+    check_drafter_config(root, shape.config_dict())
 
 
 @pytest.mark.parametrize(
@@ -260,7 +265,7 @@ def test_control_a_target_config_with_a_trap_is_found(key, value):
         check_target_config(root, config)
 
 
-@pytest.mark.parametrize("part", ["target", "dflash2"])
+@pytest.mark.parametrize("part", ["target", "dflash2", "dspark"])
 def test_wheel_reads_the_bundled_configs_as_meant(part):
     file = BUNDLED / part / "config.json"
     if not file.exists():
@@ -271,5 +276,4 @@ def test_wheel_reads_the_bundled_configs_as_meant(part):
     from tests.oracles.sglang_configs import check_drafter_config, check_target_config
 
     values = json.loads(file.read_text(encoding="utf-8"))
-    check = {"target": check_target_config, "dflash2": check_drafter_config}[part]
-    check(root, values)
+    (check_target_config if part == "target" else check_drafter_config)(root, values)

@@ -1,4 +1,4 @@
-"""Layers of the DFlash2 drafter with their cache of context keys and values.
+"""Layers of the block drafters (DFlash2, DSpark) with their cache of context keys and values.
 
 Weights are packed once for speed on the CPU: q/k/v and gate/up side by side, the context's key and value
 projections of all layers in one matrix, and the channels of every head in the order
@@ -8,23 +8,24 @@ depend on how many are computed together: context may come in any chunks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.refengine.dflash2_config import DFlash2Config
+from specpilot.refengine.block_config import BlockConfig
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot_kernels.block_conv import block_conv
 from specpilot_kernels.chain_attention import chain_attention
 from specpilot_kernels.context_write import context_write
 from specpilot_kernels.silu_mul import silu_mul
 
-__all__ = ["Backbone", "ContextCache"]
+__all__ = ["Backbone", "ContextCache", "Mixer", "unmixed"]
 
 _Array = NDArray[np.float32]
 
@@ -42,44 +43,43 @@ class ContextCache:
     length: int = 0
 
 
-class _GroupedConv:
-    """Convolution over the rows of a block, before and after a sublayer; its coefficients come from the
-    sublayer's input.
-
-    ``y[i, c] = sum_o (base[side, o, c] + delta[i, side, o, group(c)]) * x[i - o, c]``, where rows before the
-    block count as 0.
-    """
-
-    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], name: str) -> None:
-        shape = (2, config.conv_kernel_size, config.num_groups, config.conv_group_size)
-        self._base: _Array = tensors[f"{name}.base_kernel"].reshape(shape).numpy()
-        # A side each: a matrix of its own leaves the rows contiguous for the kernel.
-        sides = tensors[f"{name}.kernel_projection.weight"].chunk(2)
-        self._deltas = [Projection(side.contiguous()) for side in sides]
+class Mixer(Protocol):
+    """Wraps a sublayer: what goes into it and what comes out may be mixed over the rows of the block."""
 
     def before(self, x: _Array) -> _Array:
-        """Convolve the sublayer's input x (B, H)."""
-        return self._convolve(0, x, x)
+        """The sublayer's input, from x (B, H)."""
+        ...
 
     def after(self, x: _Array, y: _Array) -> _Array:
-        """Convolve the sublayer's output y (B, H) with what its input x (B, H) says."""
-        return self._convolve(1, x, y)
+        """What joins the residual stream, from the sublayer's output y (B, H) and what :meth:`before` got."""
+        ...
 
-    def _convolve(self, side: int, x: _Array, y: _Array) -> _Array:
-        base = self._base[side]
-        return block_conv(y, base, self._deltas[side].arrays(x).reshape(len(x), *base.shape[:2]))
+
+class _Unmixed:
+    def before(self, x: _Array) -> _Array:
+        return x
+
+    def after(self, x: _Array, y: _Array) -> _Array:
+        return y
+
+
+def unmixed(name: str) -> Mixer:
+    """Sublayers as they are, for a drafter without mixing."""
+    return _Unmixed()
 
 
 class _Layer:
     """Weights of one layer."""
 
-    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], name: str) -> None:
+    def __init__(
+        self, config: BlockConfig, tensors: dict[str, Tensor], name: str, mixer_of: Callable[[str], Mixer]
+    ) -> None:
         attention, mlp, eps = f"{name}.self_attn", f"{name}.mlp", config.rms_norm_eps
         query = _in_pair_order(tensors[f"{attention}.q_proj.weight"], config)
         key = _in_pair_order(tensors[f"{attention}.k_proj.weight"], config)
         value = tensors[f"{attention}.v_proj.weight"]
         self.input_norm = RmsNorm(tensors[f"{name}.input_layernorm.weight"], eps)
-        self.attention_conv = _GroupedConv(config, tensors, f"{name}.attention_conv")
+        self.attention_mixer = mixer_of(f"{name}.attention_conv")
         self.qkv = Projection(torch.cat((query, key, value)))
         # One norm for queries and keys; the scale of attention rides on the queries' weight.
         query_norm = _in_pair_order(tensors[f"{attention}.q_norm.weight"], config) * config.head_dim**-0.5
@@ -88,7 +88,7 @@ class _Layer:
         self.query_key_scales: _Array = torch.cat(heads).numpy()
         self.out = Projection(tensors[f"{attention}.o_proj.weight"])
         self.post_norm = RmsNorm(tensors[f"{name}.post_attention_layernorm.weight"], eps)
-        self.mlp_conv = _GroupedConv(config, tensors, f"{name}.mlp_conv")
+        self.mlp_mixer = mixer_of(f"{name}.mlp_conv")
         self.gate_up = Projection(
             torch.cat((tensors[f"{mlp}.gate_proj.weight"], tensors[f"{mlp}.up_proj.weight"]))
         )
@@ -96,7 +96,7 @@ class _Layer:
         self.context_key, self.context_value = key, value
 
 
-def _in_pair_order(weight: Tensor, config: DFlash2Config) -> Tensor:
+def _in_pair_order(weight: Tensor, config: BlockConfig) -> Tensor:
     """Reorder the output channels (heads * head_dim, ...) of a query or key weight within each head."""
     order = pair_order(config.head_dim, config.head_dim)
     by_head = weight.view(-1, config.head_dim, *weight.shape[1:])
@@ -104,11 +104,14 @@ def _in_pair_order(weight: Tensor, config: DFlash2Config) -> Tensor:
 
 
 class Backbone:
-    """The drafter without selector and borrowed head."""
+    """A drafter up to its final norm; ``mixer_of`` gives the mixer of a sublayer by its name in the checkpoint."""
 
-    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor]) -> None:
+    def __init__(
+        self, config: BlockConfig, tensors: dict[str, Tensor], mixer_of: Callable[[str], Mixer] = unmixed
+    ) -> None:
         self._config = config
-        self._layers = [_Layer(config, tensors, f"layers.{index}") for index in range(config.num_layers)]
+        names = [f"layers.{index}" for index in range(config.num_layers)]
+        self._layers = [_Layer(config, tensors, name, mixer_of) for name in names]
         self._features = Projection(tensors["fc.weight"])
         self._features_norm = RmsNorm(tensors["hidden_norm.weight"], config.rms_norm_eps)
         keys, values = (
@@ -149,14 +152,14 @@ class Backbone:
         x = rows.copy()
         for index, layer in enumerate(self._layers):
             h = layer.input_norm.arrays(x)
-            conv = layer.attention_conv
+            mixer = layer.attention_mixer
             attended = chain_attention(
-                layer.qkv.arrays(conv.before(h)), cache.keys[index], cache.values[index], cache.length,
+                layer.qkv.arrays(mixer.before(h)), cache.keys[index], cache.values[index], cache.length,
                 layer.query_key_scales, self._rotation, self._config.rms_norm_eps, is_block=True,
             )  # fmt: skip
-            x += conv.after(h, layer.out.arrays(attended))
+            x += mixer.after(h, layer.out.arrays(attended))
             h = layer.post_norm.arrays(x)
-            conv = layer.mlp_conv
-            gated = silu_mul(layer.gate_up.arrays(conv.before(h)))
-            x += conv.after(h, layer.down.arrays(gated))
+            mixer = layer.mlp_mixer
+            gated = silu_mul(layer.gate_up.arrays(mixer.before(h)))
+            x += mixer.after(h, layer.down.arrays(gated))
         return self._norm.arrays(x)
