@@ -129,7 +129,9 @@ class SuffixDrafter:
         ends, num_committed, reached = match.ends, index.num_tokens, 1.0
         for depth in range(num_positions):
             following = [
-                index.token(end + depth) if end + depth < num_committed else behind[end + depth - num_committed]
+                index.token(end + depth)
+                if end + depth < num_committed
+                else behind[end + depth - num_committed]
                 for end in ends
             ]
             winner, agreement = following[0], 1.0

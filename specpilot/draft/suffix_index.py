@@ -48,7 +48,9 @@ class SuffixIndex:
         longest match come back.
     """
 
-    def __init__(self, max_tokens: int, *, ngram: int, max_match: int, max_places: int, max_ends: int) -> None:
+    def __init__(
+        self, max_tokens: int, *, ngram: int, max_match: int, max_places: int, max_ends: int
+    ) -> None:
         if not 1 <= ngram <= max_match:
             raise ValueError(f"ngram: got {ngram}, expected 1 to max_match, {max_match}")
         self.max_tokens, self.num_tokens = max_tokens, 0

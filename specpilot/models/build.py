@@ -47,7 +47,9 @@ def build_engine(
     model_id, target_folder, drafter_folders = model_folders(model)
     if SuffixDrafter.name in drafter_folders:
         folder = drafter_folders[SuffixDrafter.name]
-        raise ConfigError(f"{folder}: the name {SuffixDrafter.name!r} belongs to the built-in drafter; rename it")
+        raise ConfigError(
+            f"{folder}: the name {SuffixDrafter.name!r} belongs to the built-in drafter; rename it"
+        )
     names = (*drafter_folders, SuffixDrafter.name)
     if drafter not in (None, "none", *names):
         known = ", ".join(names)

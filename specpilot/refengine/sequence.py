@@ -106,7 +106,10 @@ class DecodingSequence:
         self.last_logits = logits[: len(tokens)]
         done = time.perf_counter()
         return StepResult(
-            tokens, 0 if draft is None else draft.token_ids.shape[0], (drafted - begun) * 1e6, (done - drafted) * 1e6
+            tokens,
+            0 if draft is None else draft.token_ids.shape[0],
+            (drafted - begun) * 1e6,
+            (done - drafted) * 1e6,
         )
 
     def _run(self, ids: Tensor, num_kept: int) -> Tensor:
