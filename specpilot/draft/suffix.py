@@ -15,6 +15,7 @@ stated cost of a row. A draft is a function of the request alone, so its law is 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -150,13 +151,20 @@ class SuffixDrafter:
         return chain
 
 
+@cache
+def _constants(depth: int) -> tuple[Tensor, Tensor]:
+    """Edge scores 0 and probabilities 1. Kept: between two forwards of the target each call of torch finds the
+    processor's caches cold and costs as much as finding the draft."""
+    return torch.zeros(depth, 1, 1), torch.ones(depth, 1, dtype=torch.float64)
+
+
 def _certain_draft(ids: list[int], *, is_greedy: bool) -> Draft:
     """A chain whose law is 1 on its own tokens: one candidate a depth."""
     if not ids:
         return _NOTHING
+    scores, ones = _constants(len(ids))
     token_ids = torch.tensor(ids)
-    lattice = Lattice(token_ids[:, None], torch.zeros(len(ids), 1, 1))
-    return Draft(token_ids, None if is_greedy else torch.ones(len(ids), 1, dtype=torch.float64), lattice)
+    return Draft(token_ids, None if is_greedy else ones, Lattice(token_ids[:, None], scores))
 
 
 _NOTHING = Draft(

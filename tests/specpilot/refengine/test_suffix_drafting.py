@@ -74,17 +74,19 @@ def test_sampling_repeats_with_its_seed(engine: ReferenceEngine) -> None:
     assert len({tuple(run(seed)) for seed in range(4)}) > 1
 
 
-def test_drafts_end_where_the_context_ends(tmp_path: Path) -> None:
-    """A prompt with a period, so that every step would draft a whole block."""
+def test_drafts_end_where_the_context_ends(engine: ReferenceEngine, tmp_path: Path) -> None:
+    """In the middle of a copied text, where every step would draft more than there is room for."""
+    prompt = engine.apply_chat_template([{"role": "user", "content": COPY[0]}])
     shutil.copytree(bundled_folder() / "target", tmp_path / "model")
     config = tmp_path / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 128}))
-    engine = build_engine(str(tmp_path / "model"), num_threads=1)
-    params = SamplingParams(max_new_tokens=28, ignore_eos=True)
-    request = GenerateRequest([40, 41, 42, 43] * 25, params)
-    plain, drafted = (list(engine.generate(replace(request, drafter=name))) for name in (None, "suffix"))
-    assert tokens(plain) == tokens(drafted) and len(tokens(drafted)) == 28
-    assert any(chunk.step is not None and chunk.step.num_drafted for chunk in drafted)
+    context = len(prompt) + 24
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": context}))
+    small = build_engine(str(tmp_path / "model"), num_threads=1)
+    request = GenerateRequest(prompt, SamplingParams(max_new_tokens=24, ignore_eos=True))
+    plain, drafted = (list(small.generate(replace(request, drafter=name))) for name in (None, "suffix"))
+    assert tokens(plain) == tokens(drafted) and len(tokens(drafted)) == 24
+    last = drafted[-1].step
+    assert last is not None and 0 < last.num_drafted < 7
 
 
 def test_a_model_without_drafters_of_its_own_has_it_too(tmp_path: Path) -> None:
