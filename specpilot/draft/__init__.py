@@ -2,6 +2,7 @@
 
 from specpilot.draft.drafter import BorrowedTarget, Draft, Drafter, DrafterState, TargetDimensions
 from specpilot.draft.lattice import Lattice
+from specpilot.draft.suffix import SuffixDrafter
 
 __all__ = [
     "BorrowedTarget",
@@ -9,5 +10,6 @@ __all__ = [
     "Drafter",
     "DrafterState",
     "Lattice",
+    "SuffixDrafter",
     "TargetDimensions",
 ]

@@ -20,7 +20,7 @@ class Draft:
     Attributes
     ----------
     token_ids : Tensor, int64, (D,)
-        The chain after the anchor.
+        The chain after the anchor; D = 0 when the drafter has nothing to propose.
     q_rows : Tensor or None, float64, (D, K)
         Law of each token over ``support_ids[t]``; None for a greedy chain.
     lattice : Lattice
@@ -64,8 +64,8 @@ class Drafter(Protocol):
     name
         Name in requests, records and metrics.
     block_size
-        Rows a chain verify step has, root included: ``block_size - 1`` drafts are proposed unless asked
-        otherwise.
+        Most rows of a chain verify step, root included: at most ``block_size - 1`` drafts are proposed unless
+        asked otherwise.
     target_taps
         0-based target layers whose output (the residual stream after the layer, before any norm)
         ``append_context`` needs, in increasing order.
@@ -113,6 +113,10 @@ class Drafter(Protocol):
     ) -> Draft:
         """Draft what follows the anchor; the committed context in ``state`` is not changed.
 
+        The draft has D tokens, 0 <= D <= ``num_positions``: fewer than asked where the drafter knows no more or
+        expects more rows to cost more than they bring. With D = 0 (``token_ids`` (0,), a lattice of depth 0) the
+        step verifies the root alone, which is plain decoding.
+
         Parameters
         ----------
         state
@@ -120,9 +124,10 @@ class Drafter(Protocol):
         anchor_id
             Last committed token, the root; its own taps are not known yet.
         temperature
-            0 walks the best chain; otherwise the chain is drawn with ``generator``.
+            0 walks the best chain; otherwise the chain is drawn with ``generator`` from a law that ``q_rows``
+            states. A drafter that draws nothing states the law that is 1 on its tokens.
         num_positions
-            Drafted positions D, 1 or more; ``block_size - 1`` when None.
+            Most drafted positions, 1 or more; ``block_size - 1`` when None.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specpilot.draft import Drafter
+from specpilot.draft import Drafter, SuffixDrafter
 from specpilot.engines.base import NumericMode
 from specpilot.errors import ConfigError
 from specpilot.models.drafters import load_drafter
@@ -32,7 +32,8 @@ def build_engine(
     model
         What :func:`specpilot.models.model_folders` takes; None is the bundled model.
     drafter
-        Default drafter, ``"none"`` for plain decoding; None takes the first one found.
+        Default drafter, ``"none"`` for plain decoding; None takes the first one found in the model's folder, or
+        ``suffix``, which needs no weights and is there for every model.
     num_threads
         Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
         small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
@@ -44,8 +45,14 @@ def build_engine(
     except (ValueError, RuntimeError) as error:
         raise ConfigError(str(error)) from error
     model_id, target_folder, drafter_folders = model_folders(model)
-    if drafter not in (None, "none", *drafter_folders):
-        known = ", ".join(drafter_folders) or "none"
+    if SuffixDrafter.name in drafter_folders:
+        folder = drafter_folders[SuffixDrafter.name]
+        raise ConfigError(
+            f"{folder}: the name {SuffixDrafter.name!r} belongs to the built-in drafter; rename it"
+        )
+    names = (*drafter_folders, SuffixDrafter.name)
+    if drafter not in (None, "none", *names):
+        known = ", ".join(names)
         raise ConfigError(f"drafter: got {drafter!r}, expected 'none' or one of: {known}")
     target = load_target(target_folder, mode=mode)
     tokenizer = ChatTokenizer(target_folder)
@@ -57,7 +64,8 @@ def build_engine(
     drafters: dict[str, Drafter] = {
         name: load_drafter(folder, target=target) for name, folder in drafter_folders.items()
     }
-    default = None if drafter == "none" else drafter or next(iter(drafters), None)
+    drafters[SuffixDrafter.name] = SuffixDrafter()
+    default = None if drafter == "none" else drafter or names[0]
     return ReferenceEngine(
         model_id, target, drafters, tokenizer, default_drafter=default, max_waiting=max_waiting
     )

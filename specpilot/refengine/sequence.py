@@ -81,6 +81,9 @@ class DecodingSequence:
                 generator=None if self._params.is_greedy else self._generator,
                 num_positions=num_positions,
             )
+            # A drafter may find nothing worth a row: the step is then a plain one.
+            draft = draft if draft.token_ids.shape[0] else None
+        if draft is not None:
             ids = torch.cat((ids, draft.token_ids))
         drafted = time.perf_counter()
         taps = () if self._drafter is None else self._drafter.target_taps
@@ -103,7 +106,10 @@ class DecodingSequence:
         self.last_logits = logits[: len(tokens)]
         done = time.perf_counter()
         return StepResult(
-            tokens, num_positions if draft else 0, (drafted - begun) * 1e6, (done - drafted) * 1e6
+            tokens,
+            0 if draft is None else draft.token_ids.shape[0],
+            (drafted - begun) * 1e6,
+            (done - drafted) * 1e6,
         )
 
     def _run(self, ids: Tensor, num_kept: int) -> Tensor:
