@@ -1,4 +1,4 @@
-"""``python -m specpilot.models.train``: corpus, target, its answers, drafter - one phase after another.
+"""``python -m specpilot.models.train``: corpus, target, its answers, drafters - one phase after another.
 
 Every phase leaves its result in ``--out`` and is skipped when the result is there, so a run that was stopped (or ran
 into ``--time-limit-s``) goes on when started again.
@@ -10,18 +10,23 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn, TypeVar
 
 import torch
 import typer
+from torch import Tensor
 
 from specpilot.models.train.answers import Answers, read_prompts, regenerate_answers
-from specpilot.models.train.draft_training import train_dflash2
+from specpilot.models.train.dflash2 import TrainDFlash2
+from specpilot.models.train.draft_training import train_drafter
+from specpilot.models.train.drafter import DraftBatch, TrainableDrafter
+from specpilot.models.train.dspark import TrainDSpark
 from specpilot.models.train.export import export_checkpoint
+from specpilot.models.train.objectives import dflash2_losses, dspark_losses
 from specpilot.models.train.pretrain import pretrain
 from specpilot.models.train.recipe import BUNDLED
 from specpilot.models.train.target import TrainTarget
@@ -31,6 +36,8 @@ __all__ = ["Phase", "app", "corpus_arguments", "main"]
 
 app = typer.Typer(add_completion=False)
 
+_Drafter = TypeVar("_Drafter", bound=TrainableDrafter)
+
 
 class Phase(StrEnum):
     """A phase of training, in order."""
@@ -39,6 +46,7 @@ class Phase(StrEnum):
     TARGET = "target"
     ANSWERS = "answers"
     DFLASH2 = "dflash2"
+    DSPARK = "dspark"
     ALL = "all"
 
 
@@ -88,7 +96,7 @@ def main(
     def time_left_s() -> float:
         return time_limit_s - (time.monotonic() - begun)
 
-    def stop() -> None:
+    def stop() -> NoReturn:
         typer.echo("time limit reached; run the same command again to go on", err=True)
         raise typer.Exit(3)
 
@@ -114,12 +122,11 @@ def main(
         )  # fmt: skip
         if model is None:
             stop()
-            return
         # Everything after this sees the weights as they are shipped.
         torch.save({name: tensor.bfloat16().cpu() for name, tensor in model.state_dict().items()}, weights)
         export_checkpoint(out / "target", config.to_json_dict(), model.state_dict(), corpus / "tokenizer")
     target = TrainTarget(config)
-    if Phase.ANSWERS in wanted or Phase.DFLASH2 in wanted:
+    if {Phase.ANSWERS, Phase.DFLASH2, Phase.DSPARK} & set(wanted):
         saved = torch.load(weights, weights_only=True)
         target.load_state_dict({name: tensor.float() for name, tensor in saved.items()})
         target.to(device).requires_grad_(False)
@@ -137,17 +144,23 @@ def main(
             "seconds": time.monotonic() - begun,
         }
         typer.echo(json.dumps(note))
-    if Phase.DFLASH2 in wanted and not (out / "dflash2").exists():
-        shape = recipe.drafter_shape(config, words.mask)
-        drafter = train_dflash2(
-            shape, target, Answers.load(out / "answers.npz", device), out, steps=recipe.draft_steps,
-            sequences=recipe.draft_sequences, anchors=recipe.draft_anchors, peak_lr=recipe.draft_lr, seed=recipe.seed,
-            time_limit_s=time_left_s(), is_fitted=fit, device=device,
-        )  # fmt: skip
-        if drafter is None:
-            stop()
+
+    def train_and_export(
+        name: Phase, drafter: _Drafter, losses_of: Callable[[_Drafter, DraftBatch], dict[str, Tensor]]
+    ) -> None:
+        if name not in wanted or (out / name).exists():
             return
-        export_checkpoint(out / "dflash2", shape.config_dict(), drafter.state_dict(), None)
+        trained = train_drafter(
+            drafter, losses_of, target, Answers.load(out / "answers.npz", device), out / f"{name}.jsonl",
+            steps=recipe.draft_steps, sequences=recipe.draft_sequences, anchors=recipe.draft_anchors,
+            peak_lr=recipe.draft_lr, seed=recipe.seed, time_limit_s=time_left_s(), is_fitted=fit, device=device,
+        )  # fmt: skip
+        if trained is None:
+            stop()
+        export_checkpoint(out / name, trained.config_dict(), trained.state_dict(), None)
+
+    train_and_export(Phase.DFLASH2, TrainDFlash2(recipe.dflash2_shape(config, words.mask)), dflash2_losses)
+    train_and_export(Phase.DSPARK, TrainDSpark(recipe.dspark_shape(config, words.mask)), dspark_losses)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Trainable form of the DFlash2 drafter: many anchors of a sequence at once.
 
-Names and layouts are those SGLang 0.5.20 loads. Every anchor's block sees the context features of the tokens before the
-anchor and its own rows, nothing of other blocks; the short convolutions stay inside a block.
+Names and layouts are those SGLang 0.5.20 loads. The short convolutions stay inside a block.
 """
 
 from __future__ import annotations
@@ -13,75 +12,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specpilot.models.train.target import GatedMlp, PlainNorm, rope_tables, rotate
+from specpilot.models.train.block_drafter import BlockDrafter, BlockShape, DraftLayer
+from specpilot.models.train.drafter import DraftBatch
 
-__all__ = [
-    "BlockConv",
-    "CandidateSelector",
-    "DFlash2Shape",
-    "DraftAttention",
-    "DraftLayer",
-    "DraftOutput",
-    "TrainDFlash2",
-    "block_mask",
-]
+__all__ = ["BlockConv", "CandidateSelector", "ConvolvedLayer", "DFlash2Shape", "DraftOutput", "TrainDFlash2"]
 
 
 @dataclass(frozen=True)
-class DFlash2Shape:
+class DFlash2Shape(BlockShape):
     """Dimensions of a drafter; ``config_dict`` is its config.json."""
 
-    hidden_size: int
-    vocab_size: int
-    num_target_layers: int
-    mask_token_id: int
-    tap_outputs: tuple[int, ...]
-    num_layers: int = 2
-    num_heads: int = 4
-    num_kv_heads: int = 2
-    head_dim: int = 64
-    intermediate_size: int = 704
     block_size: int = 8
     top_k: int = 16
     selector_rank: int = 64
     conv_kernel_size: int = 2
     conv_group_size: int = 16
-    rope_theta: float = 100_000.0
-    context_length: int = 8192
-    rms_norm_eps: float = 1e-6
 
     def config_dict(self) -> dict[str, Any]:
-        """The Hugging Face config; tap ids follow the capture rule of ``Qwen3_5ForCausalLM`` (layer inputs)."""
-        return {
-            "architectures": ["DFlash2DraftModel"],
-            "model_type": "qwen3",
-            "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_layers,
-            "num_attention_heads": self.num_heads,
-            "num_key_value_heads": self.num_kv_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.intermediate_size,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "rms_norm_eps": self.rms_norm_eps,
-            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
-            "max_position_embeddings": self.context_length,
-            "vocab_size": self.vocab_size,
-            "tie_word_embeddings": False,
-            "use_sliding_window": False,
-            "dtype": "bfloat16",
-            "block_size": self.block_size,
-            "num_target_layers": self.num_target_layers,
-            "target_tap_convention": "layer_input",
-            "dflash_config": {
-                "mask_token_id": self.mask_token_id,
-                "target_layer_ids": [layer + 1 for layer in self.tap_outputs],
-                "conv_kernel_size": self.conv_kernel_size,
-                "conv_group_size": self.conv_group_size,
-                "selector_rank": self.selector_rank,
-                "selector_top_k": self.top_k,
-            },
+        own = {
+            "mask_token_id": self.mask_token_id,
+            "target_layer_ids": self.target_layer_ids,
+            "conv_kernel_size": self.conv_kernel_size,
+            "conv_group_size": self.conv_group_size,
+            "selector_rank": self.selector_rank,
+            "selector_top_k": self.top_k,
         }
+        return {"architectures": ["DFlash2DraftModel"], **super().config_dict(), "dflash_config": own}
 
 
 class BlockConv(nn.Module):
@@ -110,53 +66,9 @@ class BlockConv(nn.Module):
         return out
 
 
-class DraftAttention(nn.Module):
+class ConvolvedLayer(DraftLayer):
     def __init__(self, shape: DFlash2Shape) -> None:
-        super().__init__()
-        self.shape = shape
-        width, kv_width = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        self.q_proj = nn.Linear(shape.hidden_size, width, bias=False)
-        self.k_proj = nn.Linear(shape.hidden_size, kv_width, bias=False)
-        self.v_proj = nn.Linear(shape.hidden_size, kv_width, bias=False)
-        self.o_proj = nn.Linear(width, shape.hidden_size, bias=False)
-        self.q_norm = PlainNorm(shape.head_dim, shape.rms_norm_eps)
-        self.k_norm = PlainNorm(shape.head_dim, shape.rms_norm_eps)
-
-    def forward(
-        self, x: Tensor, context: Tensor, tables: tuple[Tensor, Tensor], positions: Tensor, mask: Tensor
-    ) -> Tensor:
-        """x (S, A, B, H) rows of blocks; context (S, T, H); positions (S, A*B); mask (S, 1, A*B, T + A*B)."""
-        shape, (sequences, anchors, block, _) = self.shape, x.shape
-        rows = x.flatten(1, 2)
-        both = torch.cat((context, rows), dim=1)
-
-        def heads(tensor: Tensor, count: int) -> Tensor:
-            return tensor.view(sequences, -1, count, shape.head_dim).transpose(1, 2)
-
-        cos, sin = tables
-        row_cos, row_sin = cos[positions][:, None], sin[positions][:, None]
-        everywhere = (
-            cos[: context.shape[1]].expand(sequences, 1, -1, -1),
-            sin[: context.shape[1]].expand(sequences, 1, -1, -1),
-        )
-        query = rotate(self.q_norm(heads(self.q_proj(rows), shape.num_heads)), row_cos, row_sin)
-        key = self.k_norm(heads(self.k_proj(both), shape.num_kv_heads))
-        key = rotate(key, torch.cat((everywhere[0], row_cos), 2), torch.cat((everywhere[1], row_sin), 2))
-        value = heads(self.v_proj(both), shape.num_kv_heads)
-        groups = shape.num_heads // shape.num_kv_heads
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        mixed: Tensor = self.o_proj(out.transpose(1, 2).reshape(sequences, anchors, block, -1))
-        return mixed
-
-
-class DraftLayer(nn.Module):
-    def __init__(self, shape: DFlash2Shape) -> None:
-        super().__init__()
-        self.input_layernorm = PlainNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.post_attention_layernorm = PlainNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.self_attn = DraftAttention(shape)
-        self.mlp = GatedMlp(shape.hidden_size, shape.intermediate_size)
+        super().__init__(shape)
         self.attention_conv = BlockConv(shape)
         self.mlp_conv = BlockConv(shape)
 
@@ -193,54 +105,42 @@ class DraftOutput:
     logits: Tensor
 
 
-def block_mask(anchors: Tensor, length: int, block: int) -> Tensor:
-    """Who sees whom. anchors (S, A) positions -> (S, 1, A*B, length + A*B) bool."""
-    count = anchors.shape[1]
-    before = torch.arange(length, device=anchors.device) < anchors[..., None]  # (S, A, T)
-    own = torch.eye(count, dtype=torch.bool, device=anchors.device).repeat_interleave(block, 1)  # (A, A*B)
-    rows = torch.cat((before, own.expand(anchors.shape[0], -1, -1)), dim=-1)
-    return rows.repeat_interleave(block, 1)[:, None]
-
-
-class TrainDFlash2(nn.Module):
+class TrainDFlash2(BlockDrafter[DFlash2Shape]):
     def __init__(self, shape: DFlash2Shape) -> None:
-        super().__init__()
-        self.shape = shape
-        self.fc = nn.Linear(len(shape.tap_outputs) * shape.hidden_size, shape.hidden_size, bias=False)
-        self.hidden_norm = PlainNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.layers = nn.ModuleList(DraftLayer(shape) for _ in range(shape.num_layers))
-        self.norm = PlainNorm(shape.hidden_size, shape.rms_norm_eps)
+        super().__init__(shape, [ConvolvedLayer(shape) for _ in range(shape.num_layers)])
         self.candidate_selector = CandidateSelector(shape)
+
+    @property
+    def num_drafts(self) -> int:
+        return self.shape.block_size - 1
 
     def initialise(self, seed: int) -> None:
         """The selector starts as a no-op (successors zero), the convolutions as the identity."""
-        generator = torch.Generator().manual_seed(seed)
-        scale = (2 * len(self.layers)) ** -0.5
+        generator = self.initialise_backbone(seed)
+        selector = self.candidate_selector
+        for table, std in (
+            (selector.hidden_projection.weight, self.shape.hidden_size**-0.5),
+            (selector.predecessor_codebook, 0.02),
+        ):
+            table.data.copy_(torch.randn(table.shape, generator=generator) * std)
         for name, parameter in self.named_parameters():
-            if parameter.ndim == 2 and "codebook" not in name:
-                std = parameter.shape[1] ** -0.5
-                std *= scale if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-                std *= 0.0 if name.endswith("kernel_projection.weight") else 1.0
-                parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * std)
-        table = self.candidate_selector.predecessor_codebook
-        table.data.copy_(torch.randn(table.shape, generator=generator) * 0.02)
+            if name.endswith("kernel_projection.weight"):
+                parameter.data.zero_()
 
     def forward(self, ids: Tensor, taps: Tensor, anchors: Tensor, embedding: Tensor) -> DraftOutput:
-        """Draft a block at every anchor.
-
-        ids (S, T) int64, taps (S, T, n*H), anchors (S, A) positions of the anchor tokens (context: the tokens before),
-        embedding (V, H) the target's tied table.
-        """
-        shape = self.shape
-        context = self.hidden_norm(self.fc(taps))
-        block = shape.block_size
-        rows = torch.full((*anchors.shape, block), shape.mask_token_id, device=ids.device)
-        rows[..., 0] = ids.gather(1, anchors)
-        positions = (anchors[..., None] + torch.arange(block, device=ids.device)).flatten(1)
-        tables = rope_tables(ids.shape[1] + block, shape.head_dim, shape.rope_theta, ids.device)
-        mask = block_mask(anchors, ids.shape[1], block)
-        x = F.embedding(rows, embedding)
-        for layer in self.layers:
-            x = layer(x, context, tables, positions, mask)
-        hidden = self.norm(x)[..., 1:, :]
+        """Draft a block at every anchor; see :meth:`BlockDrafter.block_hidden`."""
+        hidden = self.block_hidden(ids, taps, anchors, embedding)[..., 1:, :]
         return DraftOutput(hidden, F.linear(hidden, embedding))
+
+    def greedy_chains(self, batch: DraftBatch) -> Tensor:
+        out = self(batch.ids, batch.taps, batch.anchors, batch.table)
+        top, candidates = out.logits.float().topk(self.shape.top_k, dim=-1)
+        previous, chain = batch.ids.gather(1, batch.anchors), []
+        for depth in range(self.num_drafts):
+            pair = self.candidate_selector.pair_scores(
+                out.hidden[..., depth, :].float(), previous, candidates[..., depth, :]
+            )
+            best = (top[..., depth, :] + pair).argmax(-1, keepdim=True)
+            previous = candidates[..., depth, :].gather(-1, best)[..., 0]
+            chain.append(previous)
+        return torch.stack(chain, dim=-1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from specpilot.models.train.dflash2 import DFlash2Shape
+from specpilot.models.train.dspark import DSparkShape
 from specpilot.refengine.config import TargetConfig
 
 __all__ = ["BUNDLED", "Recipe"]
@@ -34,15 +36,21 @@ class Recipe:
     def target_config(self, vocab_size: int, eos_ids: tuple[int, ...]) -> TargetConfig:
         return TargetConfig(vocab_size=vocab_size, eos_ids=eos_ids, **self.target)  # type: ignore[arg-type]
 
-    def drafter_shape(self, config: TargetConfig, mask_token_id: int) -> DFlash2Shape:
-        return DFlash2Shape(
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            num_target_layers=config.num_layers,
-            mask_token_id=mask_token_id,
-            tap_outputs=self.tap_outputs,
-            context_length=config.context_length,
-        )
+    def dflash2_shape(self, config: TargetConfig, mask_token_id: int) -> DFlash2Shape:
+        return DFlash2Shape(**self._block_fields(config, mask_token_id))
+
+    def dspark_shape(self, config: TargetConfig, mask_token_id: int) -> DSparkShape:
+        return DSparkShape(**self._block_fields(config, mask_token_id))
+
+    def _block_fields(self, config: TargetConfig, mask_token_id: int) -> dict[str, Any]:
+        return {
+            "hidden_size": config.hidden_size,
+            "vocab_size": config.vocab_size,
+            "num_target_layers": config.num_layers,
+            "mask_token_id": mask_token_id,
+            "tap_outputs": self.tap_outputs,
+            "context_length": config.context_length,
+        }
 
 
 BUNDLED = Recipe(

@@ -26,12 +26,12 @@ def learning_rate(step: int, total: int, peak: float, warmup: int) -> float:
 
 
 def make_optimizer(model: nn.Module, peak: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays matrices only; embeddings, norms and gates are left alone."""
+    """AdamW that decays matrices only; tables with a row a token, norms and gates are left alone."""
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            is_table = "embed" in name or "codebook" in name
+            is_table = any(word in name for word in ("embed", "codebook", "markov"))
             (decayed if parameter.ndim == 2 and not is_table else plain).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), eps=1e-8)

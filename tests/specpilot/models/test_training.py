@@ -12,10 +12,9 @@ import torch
 
 from specpilot.models.train import corpus
 from specpilot.models.train.__main__ import corpus_arguments
-from specpilot.models.train.answers import Answers, read_prompts, regenerate_answers
+from specpilot.models.train.answers import read_prompts, regenerate_answers
 from specpilot.models.train.data import TokenStream
 from specpilot.models.train.dflash2 import DFlash2Shape, TrainDFlash2
-from specpilot.models.train.draft_training import accept_length, train_dflash2
 from specpilot.models.train.export import MAX_SHARD_BYTES, export_checkpoint
 from specpilot.models.train.pretrain import pretrain
 from specpilot.models.train.regenerate import regenerate
@@ -190,35 +189,6 @@ def test_pretraining_learns_and_goes_on_after_a_stop(tmp_path: Path, monkeypatch
     assert resumed is not None
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
-
-
-def test_drafter_learns_the_counting_language(tmp_path: Path) -> None:
-    target = make_target()
-    ids = (torch.arange(24) + torch.arange(40)[:, None]) % 80 + 10
-    answers = Answers(ids, torch.full((40,), 4), torch.full((40,), 24))
-    answers.save(tmp_path / "answers.npz")
-    answers = Answers.load(tmp_path / "answers.npz", "cpu")
-    assert torch.equal(answers.ids, ids)
-    untrained = TrainDFlash2(SHAPE)
-    untrained.initialise(0)
-    table = target.model.embed_tokens.weight.detach()
-    before = accept_length(untrained, target, answers, table, 0)
-    drafter = train_dflash2(
-        SHAPE,
-        target,
-        answers,
-        tmp_path,
-        steps=60,
-        sequences=8,
-        anchors=4,
-        peak_lr=5e-3,
-        seed=0,
-        time_limit_s=600.0,
-        is_fitted=False,
-        device="cpu",
-    )
-    assert drafter is not None
-    assert accept_length(drafter, target, answers, table, 0) > before + 1.0
 
 
 def test_rows_begin_where_documents_begin() -> None:

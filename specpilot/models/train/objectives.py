@@ -1,0 +1,83 @@
+"""What the drafters are trained on, teacher forced: losses by name, whose sum is minimised.
+
+Rows count exp(-k / gamma) by their distance k from the first drafted row; rows past the answer's end do not count. A
+batch without a row that counts has loss zero, not 0 / 0.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specpilot.models.train.dflash2 import TrainDFlash2
+from specpilot.models.train.drafter import DraftBatch, labels
+from specpilot.models.train.dspark import TrainDSpark
+
+__all__ = ["ROW_WEIGHT_GAMMA", "dflash2_losses", "dspark_losses", "row_weights", "weighted_mean"]
+
+# gamma of the row weights for 7 drafts: the DFlash paper gives 7, 5, 4 for blocks 16, 10, 8; DSpark's is 4.
+ROW_WEIGHT_GAMMA = 4.0
+
+# DSpark's weights of cross-entropy, L1 distance of the laws, and confidence.
+_DSPARK_WEIGHTS = (0.1, 0.9, 1.0)
+
+
+def row_weights(exists: Tensor) -> Tensor:
+    """exists (..., D) bool -> weights (..., D) float32."""
+    return torch.exp(-torch.arange(exists.shape[-1], device=exists.device) / ROW_WEIGHT_GAMMA) * exists
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    return (values * weights).sum() / weights.sum().clamp_min(1e-6)
+
+
+def dflash2_losses(drafter: TrainDFlash2, batch: DraftBatch) -> dict[str, Tensor]:
+    """Cross-entropy of each drafted row, and the selector's over the row's candidates with the true predecessor.
+
+    The published recipes' common core (https://arxiv.org/abs/2602.06036, NVIDIA NeMo Automodel's DFlash2). Rows whose
+    token is no candidate are left out of the selector's loss.
+    """
+    shape = drafter.shape
+    tokens, exists = labels(batch.ids, batch.anchors, batch.ends, drafter.num_drafts)
+    out = drafter(batch.ids, batch.taps, batch.anchors, batch.table)
+    logits, hidden = out.logits.float(), out.hidden.float()
+    weights = row_weights(exists)
+    row = F.cross_entropy(logits.flatten(0, 2), tokens[..., 1:].flatten(), reduction="none")
+    top, candidates = logits.topk(shape.top_k, dim=-1)
+    with torch.autocast(logits.device.type, enabled=False):
+        scores = top + drafter.candidate_selector.pair_scores(hidden, tokens[..., :-1], candidates)
+    hit = candidates == tokens[..., 1:, None]
+    chosen = -(F.log_softmax(scores, -1) * hit).sum(-1)
+    return {
+        "row": weighted_mean(row.view(weights.shape), weights),
+        "selector": weighted_mean(chosen, weights * hit.any(-1)),
+    }
+
+
+def dspark_losses(drafter: TrainDSpark, batch: DraftBatch) -> dict[str, Tensor]:
+    """0.1 cross-entropy + 0.9 L1 distance of drafter's and target's law + binary cross-entropy of the confidence.
+
+    The label of the confidence is the probability that rejection sampling accepts the row's token, 1 minus the total
+    variation distance (half the L1) of the two laws. Weights: https://arxiv.org/abs/2607.05147.
+    """
+    depth = drafter.num_drafts
+    tokens, exists = labels(batch.ids, batch.anchors, batch.ends, depth)
+    hidden, base = drafter(batch.ids, batch.taps, batch.anchors, batch.table)
+    weights = row_weights(exists)
+    with torch.no_grad():
+        places = (batch.anchors[..., None] + torch.arange(depth, device=tokens.device)).flatten(1)
+        places = places.clamp_max(batch.ids.shape[1] - 1)[..., None].expand(-1, -1, batch.hidden.shape[-1])
+        confirmed = batch.hidden.gather(1, places).view(*tokens.shape[:2], depth, -1)
+        target_law = F.linear(confirmed, batch.table).float().softmax(-1)
+    with torch.autocast(tokens.device.type, enabled=False):
+        before = tokens[..., :-1]
+        logprobs = (base.float() + drafter.markov_head(before)).log_softmax(-1)
+        confidence = drafter.confidence_head(hidden.float(), drafter.markov_head.markov_w1(before))
+    cross_entropy = -logprobs.gather(-1, tokens[..., 1:, None])[..., 0]
+    distance = (logprobs.exp() - target_law).abs().sum(-1)
+    accepted = (1.0 - 0.5 * distance.detach()).clamp(0.0, 1.0)
+    doubt = F.binary_cross_entropy_with_logits(confidence, accepted, reduction="none")
+    names = ("row", "distance", "confidence")
+    parts = zip(names, _DSPARK_WEIGHTS, (cross_entropy, distance, doubt), strict=True)
+    return {name: factor * weighted_mean(values, weights) for name, factor, values in parts}
