@@ -31,7 +31,8 @@ def pair_scores_reference(
 
 def greedy_chain_reference(ids: Tensor, edges: Tensor) -> Tensor:
     """Depth by depth, all candidates of the best score, the lowest token among them."""
-    chain, row = [], 0
+    chain: list[int] = []
+    row = 0
     for t in range(ids.shape[0]):
         scores = edges[t, row]
         if scores.max() == -torch.inf:

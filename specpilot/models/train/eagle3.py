@@ -172,7 +172,8 @@ class TrainEagle3(TrainableDrafter):
 
     def greedy_chains(self, batch: DraftBatch) -> Tensor:
         """Fed with the true tokens, which are the chain's own up to the first wrong one."""
-        return self(batch.ids, batch.taps, batch.anchors, batch.table).argmax(-1)
+        logits: Tensor = self(batch.ids, batch.taps, batch.anchors, batch.table)
+        return logits.argmax(-1)
 
     def initialise(self, seed: int) -> None:
         """Normal matrices that keep the variance, those that write into the residual stream scaled down.
