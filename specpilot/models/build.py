@@ -7,8 +7,8 @@ import torch
 from specpilot.draft import Drafter
 from specpilot.engines.base import NumericMode
 from specpilot.errors import ConfigError
+from specpilot.models.drafters import load_drafter
 from specpilot.models.folders import model_folders
-from specpilot.refengine.dflash2 import load_dflash2
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.refengine.model import load_target
 from specpilot.refengine.tokenizer import ChatTokenizer
@@ -55,7 +55,7 @@ def build_engine(
             "they do not fit"
         )
     drafters: dict[str, Drafter] = {
-        name: load_dflash2(folder, target=target) for name, folder in drafter_folders.items()
+        name: load_drafter(folder, target=target) for name, folder in drafter_folders.items()
     }
     default = None if drafter == "none" else drafter or next(iter(drafters), None)
     return ReferenceEngine(
