@@ -3,7 +3,8 @@ deeper.
 
 Depth t of the lattice (t = 0 .. D-1) proposes the token t + 1 places after the root, the last committed
 token. Chains and draft trees are both read off a lattice; a drafter without edge scores is the special case
-of equal rows.
+of equal rows. A drafter that runs along its own chain knows what follows the chain's tokens and no others: all edges
+from a candidate whose successors are not known are minus infinity, so that neither a chain nor a tree goes on there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Lattice:
         Token ids proposed at each depth; no id twice within a depth.
     edge_scores : Tensor, float32, (D, K, K)
         ``edge_scores[t, p, c]`` is the unnormalised score of candidate ``c`` at depth t when candidate ``p``
-        was taken at depth t - 1. Depth 0 follows the root, so only its row 0 has a meaning.
+        was taken at depth t - 1. Depth 0 follows the root, so only its row 0 has a meaning. A row is finite, or all
+        of it is minus infinity: not known.
     """
 
     candidate_ids: Tensor
@@ -54,8 +56,10 @@ class Lattice:
 
     @cached_property
     def edge_logprobs(self) -> Tensor:
-        """Natural-log probability of a candidate given the one before it, float32, (D, K, K)."""
-        return torch.log_softmax(self.edge_scores, dim=-1)
+        """Natural-log probability of a candidate given the one before it, float32, (D, K, K); minus infinity in rows
+        that are not known."""
+        is_known = self.edge_scores.amax(-1, keepdim=True) > -torch.inf
+        return torch.log_softmax(self.edge_scores, dim=-1).masked_fill(~is_known, -torch.inf)
 
     def greedy_chain(self) -> Tensor:
         """Follow the best edge from the root.
@@ -64,9 +68,17 @@ class Lattice:
         -------
         Tensor, int64, (D,)
             Token ids. Among equal scores the lowest token id wins, whatever the candidates' order.
+
+        Raises
+        ------
+        ValueError
+            The chain comes to a candidate after which nothing is known.
         """
         ids, edges = self.candidate_ids.contiguous(), self.edge_scores.contiguous()
-        return torch.from_numpy(greedy_chain(ids.numpy(), edges.numpy()))
+        chain = greedy_chain(ids.numpy(), edges.numpy())
+        if len(chain) and chain[-1] < 0:
+            raise _unknown(int((chain < 0).argmax()))
+        return torch.from_numpy(chain)
 
     def sample_chain(self, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw a chain, each token from softmax(score / temperature) of the row the chain has reached.
@@ -83,6 +95,11 @@ class Lattice:
         ids : Tensor, int64, (D,)
         q_rows : Tensor, float64, (D, K)
             The law each token was drawn from, over the candidates of its depth.
+
+        Raises
+        ------
+        ValueError
+            No temperature above 0, or the chain comes to a candidate after which nothing is known.
         """
         if not temperature > 0.0:
             raise ValueError(
@@ -102,6 +119,15 @@ class Lattice:
         depths = torch.arange(self.depth, device=scores.device)
         ids = self.candidate_ids[depths, torch.tensor(picks, device=scores.device)]
         rows = scores[depths, torch.tensor(parents, device=scores.device)]
+        highest = rows.amax(-1, keepdim=True)
+        if self.depth and float(highest.min()) == -torch.inf:
+            raise _unknown(int(highest[:, 0].argmin()))
         # Written out: torch.softmax wakes all threads even for a few numbers, which can cost milliseconds.
-        weights = (rows - rows.amax(-1, keepdim=True)).exp()
+        weights = (rows - highest).exp()
         return ids, weights / weights.sum(-1, keepdim=True)
+
+
+def _unknown(depth: int) -> ValueError:
+    return ValueError(
+        f"lattice: the chain leaves what the drafter knows, at depth {depth}; take the chain of the draft it came with"
+    )

@@ -13,12 +13,15 @@ from specpilot.refengine.dflash2 import load_dflash2
 from specpilot.refengine.dflash2_config import DFLASH2_ARCHITECTURES
 from specpilot.refengine.dspark import load_dspark
 from specpilot.refengine.dspark_config import DSPARK_ARCHITECTURES
+from specpilot.refengine.eagle3 import load_eagle3
+from specpilot.refengine.eagle3_config import EAGLE3_ARCHITECTURE
 
 __all__ = ["load_drafter"]
 
 _LOADERS: Final[dict[str, Callable[..., Drafter]]] = {
     **dict.fromkeys(DFLASH2_ARCHITECTURES, load_dflash2),
     **dict.fromkeys(DSPARK_ARCHITECTURES, load_dspark),
+    EAGLE3_ARCHITECTURE: load_eagle3,
 }
 
 

@@ -72,6 +72,10 @@ def test_the_greedy_chain_is_the_reference_s(depth: int, width: int, seed: int, 
     generator = torch.Generator().manual_seed(seed + 1)
     ids = torch.stack([torch.randperm(100, generator=generator)[:width] for _ in range(depth)])
     assert greedy_chain(ids.numpy(), edges.numpy()).tolist() == greedy_chain_reference(ids, edges).tolist()
+    edges[
+        torch.rand(depth, width, generator=torch.Generator().manual_seed(seed)) < 0.3
+    ] = -torch.inf  # not known
+    assert greedy_chain(ids.numpy(), edges.numpy()).tolist() == greedy_chain_reference(ids, edges).tolist()
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -18,7 +18,7 @@ def chain_attention(
     position: int,
     scales: NDArray[np.float32],
     rotation: NDArray[np.float32],
-    eps: float,
+    eps: float | None,
     out: NDArray[np.float32] | None = None,
     *,
     is_block: bool = False,
@@ -43,8 +43,8 @@ def chain_attention(
         Norm scale of every query head, which carries the scale of the scores (1 / sqrt(d)), and of every key head.
     rotation : array, (positions, rotated pairs, 2)
         Cosine and sine for the channels 2 j and 2 j + 1 of every head at every position.
-    eps : float
-        Added to the mean square.
+    eps : float, >= 0, or None
+        Added to the mean square. None: queries and keys are scaled and not normed.
     out : array, (M, H d), optional
         Written and returned. New memory if left out.
     is_block : bool
@@ -88,8 +88,12 @@ def chain_attention(
             f"position: got {num_rows} rows at {position}, expected rows from 0 to {min(capacity, rotation.shape[0])}, "
             "the smaller of cache capacity and rotary table"
         )
+    if eps is not None and eps < 0:
+        raise ValueError(f"eps: got {eps}, expected 0 or more, or None for rows without a norm")
     try:
-        attend(projected, keys, values, position, scales, rotation, eps, is_block, out)
+        attend(
+            projected, keys, values, position, scales, rotation, -1.0 if eps is None else eps, is_block, out
+        )
     except TypeError as error:
         names = ("projected", "keys", "values", "scales", "rotation", "out")
         arrays = (projected, keys, values, scales, rotation, out)

@@ -15,7 +15,7 @@ def chain_attention_reference(
     position: int,
     scales: Tensor,
     rotation: Tensor,
-    eps: float,
+    eps: float | None,
     num_heads: int,
     is_block: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -30,7 +30,9 @@ def chain_attention_reference(
         at = position + m
         query, key, value = (part.view(-1, dim) for part in row[: sum(widths[:3])].split(widths[:3]))
         normed = torch.cat((query, key))
-        normed = normed / (normed.square().mean(-1, keepdim=True) + eps).sqrt() * scales
+        if eps is not None:
+            normed = normed / (normed.square().mean(-1, keepdim=True) + eps).sqrt()
+        normed = normed * scales
         pairs = normed[:, : 2 * rotation.shape[1]].view(len(normed), -1, 2)
         (a, b), (cos, sin) = pairs.clone().unbind(-1), rotation[at].unbind(-1)
         pairs[..., 0], pairs[..., 1] = a * cos - b * sin, a * sin + b * cos

@@ -19,7 +19,7 @@ def context_write(
     position: int,
     scales: _Array,
     rotation: _Array,
-    eps: float,
+    eps: float | None,
 ) -> None:
     """Norm and rotate keys and store them, with their values, for L layers of G key heads of size d.
 
@@ -35,8 +35,8 @@ def context_write(
         Norm scale of every key head.
     rotation : array, (positions, rotated pairs, 2)
         Cosine and sine for the channels 2 j and 2 j + 1 at every position.
-    eps : float
-        Added to the mean square.
+    eps : float, >= 0, or None
+        Added to the mean square. None: keys are scaled and not normed.
 
     Raises
     ------
@@ -63,8 +63,10 @@ def context_write(
             f"position: got {len(projected)} rows at {position}, expected rows from 0 to {most}, "
             "the smaller of cache capacity and rotary table"
         )
+    if eps is not None and eps < 0:
+        raise ValueError(f"eps: got {eps}, expected 0 or more, or None for keys without a norm")
     try:
-        write(projected, keys, values, position, scales, rotation, eps)
+        write(projected, keys, values, position, scales, rotation, -1.0 if eps is None else eps)
     except TypeError as error:
         names = ("projected", "keys", "values", "scales", "rotation")
         arrays = (projected, keys, values, scales, rotation)

@@ -14,7 +14,7 @@ def context_write_reference(
     position: int,
     scales: Tensor,
     rotation: Tensor,
-    eps: float,
+    eps: float | None,
 ) -> tuple[Tensor, Tensor]:
     """Head by head, any float dtype. Returns (keys, values), new."""
     keys, values = keys.clone(), values.clone()
@@ -24,7 +24,9 @@ def context_write_reference(
         for layer in range(num_layers):
             for group in range(num_groups):
                 key = new_keys[layer, group]
-                key = key / (key.square().mean() + eps).sqrt() * scales[layer * num_groups + group]
+                if eps is not None:
+                    key = key / (key.square().mean() + eps).sqrt()
+                key = key * scales[layer * num_groups + group]
                 pairs = key[: 2 * rotation.shape[1]].view(-1, 2)
                 (a, b), (cos, sin) = pairs.clone().unbind(-1), rotation[position + m].unbind(-1)
                 pairs[:, 0], pairs[:, 1] = a * cos - b * sin, a * sin + b * cos

@@ -73,13 +73,16 @@ def score(
 
 @kernel("void(i8[:,::1], f4[:,:,::1], i8[::1])")
 def chain(ids: Any, edges: Any, out: Any) -> None:
-    """Best edge after best edge; among equals the lowest token id."""
+    """Best edge after best edge; among equals the lowest token id. -1 from a row on that is all minus infinity."""
     row = 0
+    out[:] = -1
     for t in range(ids.shape[0]):
         best = 0
         for c in range(1, ids.shape[1]):
             edge, highest = edges[t, row, c], edges[t, row, best]
             if edge > highest or (edge == highest and ids[t, c] < ids[t, best]):
                 best = c
+        if edges[t, row, best] == -np.inf:
+            return
         row = best
         out[t] = ids[t, best]

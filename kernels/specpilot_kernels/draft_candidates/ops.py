@@ -103,6 +103,8 @@ def pair_scores(
 def greedy_chain(ids: _Ids, edges: _Array) -> _Ids:
     """Follow the best edge from the root; among equal scores the lowest token id.
 
+    Where all edges are minus infinity nothing is known to follow: from there on the ids are -1.
+
     Parameters
     ----------
     ids : array, int64, (D, K), contiguous

@@ -31,9 +31,12 @@ def pair_scores_reference(
 
 def greedy_chain_reference(ids: Tensor, edges: Tensor) -> Tensor:
     """Depth by depth, all candidates of the best score, the lowest token among them."""
-    chain, row = [], 0
+    chain: list[int] = []
+    row = 0
     for t in range(ids.shape[0]):
         scores = edges[t, row]
+        if scores.max() == -torch.inf:
+            return torch.tensor(chain + [-1] * (ids.shape[0] - t))
         tied = [c for c in range(ids.shape[1]) if scores[c] == scores.max()]
         row = min(tied, key=lambda c: int(ids[t, c]))
         chain.append(int(ids[t, row]))

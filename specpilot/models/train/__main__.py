@@ -25,8 +25,9 @@ from specpilot.models.train.dflash2 import TrainDFlash2
 from specpilot.models.train.draft_training import train_drafter
 from specpilot.models.train.drafter import DraftBatch, TrainableDrafter
 from specpilot.models.train.dspark import TrainDSpark
+from specpilot.models.train.eagle3 import TrainEagle3
 from specpilot.models.train.export import export_checkpoint
-from specpilot.models.train.objectives import dflash2_losses, dspark_losses
+from specpilot.models.train.objectives import dflash2_losses, dspark_losses, eagle3_losses
 from specpilot.models.train.pretrain import pretrain
 from specpilot.models.train.recipe import BUNDLED
 from specpilot.models.train.target import TrainTarget
@@ -47,6 +48,7 @@ class Phase(StrEnum):
     ANSWERS = "answers"
     DFLASH2 = "dflash2"
     DSPARK = "dspark"
+    EAGLE3 = "eagle3"
     ALL = "all"
 
 
@@ -126,7 +128,7 @@ def main(
         torch.save({name: tensor.bfloat16().cpu() for name, tensor in model.state_dict().items()}, weights)
         export_checkpoint(out / "target", config.to_json_dict(), model.state_dict(), corpus / "tokenizer")
     target = TrainTarget(config)
-    if {Phase.ANSWERS, Phase.DFLASH2, Phase.DSPARK} & set(wanted):
+    if {Phase.ANSWERS, Phase.DFLASH2, Phase.DSPARK, Phase.EAGLE3} & set(wanted):
         saved = torch.load(weights, weights_only=True)
         target.load_state_dict({name: tensor.float() for name, tensor in saved.items()})
         target.to(device).requires_grad_(False)
@@ -161,6 +163,7 @@ def main(
 
     train_and_export(Phase.DFLASH2, TrainDFlash2(recipe.dflash2_shape(config, words.mask)), dflash2_losses)
     train_and_export(Phase.DSPARK, TrainDSpark(recipe.dspark_shape(config, words.mask)), dspark_losses)
+    train_and_export(Phase.EAGLE3, TrainEagle3(recipe.eagle3_shape(config)), eagle3_losses)
 
 
 if __name__ == "__main__":

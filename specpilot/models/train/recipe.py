@@ -7,6 +7,7 @@ from typing import Any
 
 from specpilot.models.train.dflash2 import DFlash2Shape
 from specpilot.models.train.dspark import DSparkShape
+from specpilot.models.train.eagle3 import Eagle3Shape
 from specpilot.refengine.config import TargetConfig
 
 __all__ = ["BUNDLED", "Recipe"]
@@ -41,6 +42,15 @@ class Recipe:
 
     def dspark_shape(self, config: TargetConfig, mask_token_id: int) -> DSparkShape:
         return DSparkShape(**self._block_fields(config, mask_token_id))
+
+    def eagle3_shape(self, config: TargetConfig) -> Eagle3Shape:
+        return Eagle3Shape(
+            hidden_size=config.hidden_size,
+            vocab_size=config.vocab_size,
+            num_target_layers=config.num_layers,
+            tap_outputs=self.tap_outputs,
+            context_length=config.context_length,
+        )
 
     def _block_fields(self, config: TargetConfig, mask_token_id: int) -> dict[str, Any]:
         return {

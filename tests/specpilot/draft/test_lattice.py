@@ -113,3 +113,38 @@ def test_sampling_needs_a_temperature(temperature):
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"\(3, 4\).*\(3, 4, 5\)"):
         Lattice(torch.zeros(3, 4, dtype=torch.int64), torch.zeros(3, 4, 5))
+
+
+def chain_lattice(known: list[int]) -> Lattice:
+    """Edges that are known after one candidate a depth only; ``known[t]`` is that candidate's row at depth t."""
+    lattice = random_lattice(len(known), 4, 1)
+    is_known = torch.zeros(len(known), 4, dtype=torch.bool)
+    is_known[torch.arange(len(known)), torch.tensor(known)] = True
+    return Lattice(lattice.candidate_ids, lattice.edge_scores.masked_fill(~is_known[..., None], -torch.inf))
+
+
+def test_unknown_edges_have_no_probability_and_spoil_no_other():
+    lattice = chain_lattice([0, 2, 1])
+    for depth, row in enumerate([0, 2, 1]):
+        expected = torch.log_softmax(lattice.edge_scores[depth, row], -1)
+        assert torch.equal(lattice.edge_logprobs[depth, row], expected)
+    assert (lattice.edge_logprobs.isfinite().sum((1, 2)) == 4).all()
+    assert not lattice.edge_logprobs.isnan().any()
+
+
+def test_a_chain_does_not_go_where_nothing_is_known():
+    lattice = random_lattice(3, 4, 1)
+    best = int(lattice.edge_scores[0, 0].argmax())
+    known, unknown = chain_lattice([0, best, 0]), chain_lattice([0, (best + 1) % 4, 0])
+    follow = int(known.edge_scores[1, best].argmax())
+    whole = chain_lattice([0, best, follow])
+    assert whole.greedy_chain().tolist() == [
+        int(whole.candidate_ids[0, best]),
+        int(whole.candidate_ids[1, follow]),
+        int(whole.candidate_ids[2, whole.edge_scores[2, follow].argmax()]),
+    ]
+    with pytest.raises(ValueError, match="leaves what the drafter knows, at depth 1"):
+        unknown.greedy_chain()
+    with pytest.raises(ValueError, match="leaves what the drafter knows, at depth"):
+        for seed in range(50):
+            whole.sample_chain(5.0, torch.Generator().manual_seed(seed))

@@ -22,8 +22,15 @@ from specpilot.models.train.dflash2 import DFlash2Shape, TrainDFlash2
 from specpilot.models.train.draft_training import accept_length, make_batch, train_drafter
 from specpilot.models.train.drafter import DraftBatch, TrainableDrafter, labels
 from specpilot.models.train.dspark import DSparkShape, TrainDSpark
+from specpilot.models.train.eagle3 import Eagle3Shape, TrainEagle3
 from specpilot.models.train.export import export_checkpoint
-from specpilot.models.train.objectives import dflash2_losses, dspark_losses, row_weights, weighted_mean
+from specpilot.models.train.objectives import (
+    dflash2_losses,
+    dspark_losses,
+    eagle3_losses,
+    row_weights,
+    weighted_mean,
+)
 from specpilot.models.train.schedule import Progress
 from specpilot.models.train.target import TrainTarget
 from specpilot.refengine.config import TargetConfig
@@ -41,6 +48,7 @@ BLOCK: dict[str, Any] = dict(
     hidden_size=64, vocab_size=96, num_target_layers=4, mask_token_id=3, tap_outputs=(0, 2), num_layers=2, num_heads=2,
     num_kv_heads=1, head_dim=32, intermediate_size=64, context_length=256,
 )  # fmt: skip
+CHAIN = {name: value for name, value in BLOCK.items() if name not in ("mask_token_id", "num_layers")}
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class Kind:
 KINDS = {
     "dflash2": Kind(lambda: TrainDFlash2(DFlash2Shape(**BLOCK, selector_rank=8)), dflash2_losses),
     "dspark": Kind(lambda: TrainDSpark(DSparkShape(**BLOCK, markov_rank=8)), dspark_losses),
+    "eagle3": Kind(lambda: TrainEagle3(Eagle3Shape(**CHAIN)), eagle3_losses),
 }
 
 
