@@ -15,9 +15,11 @@ __all__ = ["norm_and_rotate"]
 
 @inlined
 def norm_and_rotate(row: Any, first: int, scale: Any, eps: Any, angles: Any, out: Any, out_at: int) -> None:
-    """One head of one row: norm, then rotation of its leading channel pairs."""
+    """One head of one row: norm unless ``eps`` is negative, scale, then rotation of its leading channel pairs."""
     dim = scale.shape[0]
-    length = np.float32(math.sqrt(squared_length(row, first, dim) / np.float32(dim) + eps))
+    length = np.float32(1)
+    if eps >= np.float32(0):
+        length = np.float32(math.sqrt(squared_length(row, first, dim) / np.float32(dim) + eps))
     for i in range(dim):
         out[out_at + i] = row[first + i] / length * scale[i]
     for j in range(angles.shape[0]):
