@@ -89,6 +89,15 @@ class PackedWeight:
     def memory_bytes(self) -> int:
         return self.panels.nbytes
 
+    def rows(self, indices: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Rows of the weight, float32, (len(indices), K), new memory: the look-up of a tied embedding."""
+        lane = indices % PANEL_COLUMNS
+        if self.panels.dtype != np.uint16:
+            return self.panels[indices // PANEL_COLUMNS, :, lane]
+        half = PANEL_COLUMNS // 2
+        bits = self.panels[indices // PANEL_COLUMNS, :, lane % half * 2 + lane // half]
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+
     def unpack(self) -> Tensor:
         """The weight again, float32, (N, K), new memory."""
         panels = self.panels
