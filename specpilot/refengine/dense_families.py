@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final
 
 from specpilot.errors import CheckpointError
 from specpilot.refengine.config import read_json_object
@@ -15,7 +15,7 @@ from specpilot.refengine.rope import Llama3Stretch, Rope
 
 __all__ = ["DENSE_ARCHITECTURES", "read_dense_config"]
 
-_TYPES = ("full_attention", "sliding_attention")
+_TYPES: Final[tuple[DenseLayerType, ...]] = ("full_attention", "sliding_attention")
 _VISION_KEYS = (
     "vision_config",
     "image_token_id",
@@ -56,7 +56,7 @@ def _llama(reader: ConfigReader) -> DenseConfig:
     return DenseConfig(
         "LlamaForCausalLM",
         **sizes,
-        layer_types=("full_attention",) * num_layers,
+        layer_types=_TYPES[:1] * num_layers,
         ropes=(_rope_of(reader, default_theta=10_000.0),) * num_layers,
         tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
         score_scale=sizes["head_dim"] ** -0.5,
@@ -67,7 +67,7 @@ def _qwen3(reader: ConfigReader) -> DenseConfig:
     reader.fixed(model_type="qwen3", hidden_act="silu")
     sizes = _sizes(reader, default_head_dim=128)
     num_layers = reader.integer("num_hidden_layers")
-    listed = cast("tuple[DenseLayerType, ...] | None", reader.words("layer_types", _TYPES, num_layers))
+    listed = reader.words("layer_types", _TYPES, num_layers)
     window, first = reader.raw("sliding_window"), reader.integer("max_window_layers", 28)
     if not reader.boolean("use_sliding_window", False):
         window, first = None, num_layers
@@ -75,7 +75,7 @@ def _qwen3(reader: ConfigReader) -> DenseConfig:
     return DenseConfig(
         "Qwen3ForCausalLM",
         **sizes,
-        layer_types=cast("tuple[DenseLayerType, ...]", types),
+        layer_types=types,
         ropes=(_rope_of(reader, default_theta=10_000.0),) * num_layers,
         tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
         score_scale=sizes["head_dim"] ** -0.5,
@@ -106,7 +106,7 @@ def _gemma3(reader: ConfigReader) -> DenseConfig:
     return DenseConfig(
         "Gemma3ForCausalLM",
         **sizes,
-        layer_types=cast("tuple[DenseLayerType, ...]", types),
+        layer_types=types,
         ropes=tuple(ropes[kind] for kind in types),
         tie_word_embeddings=reader.boolean("tie_word_embeddings", True),
         score_scale=reader.number("query_pre_attn_scalar", 256) ** -0.5,
@@ -144,7 +144,7 @@ def _muse_glimmer(outer: ConfigReader) -> DenseConfig:
     config = DenseConfig(
         "MuseGlimmerForConditionalGeneration",
         **sizes,
-        layer_types=cast("tuple[DenseLayerType, ...]", types),
+        layer_types=types,
         ropes=tuple(shared if theta else None for theta in thetas),
         tie_word_embeddings=reader.boolean("tie_word_embeddings", False),
         score_scale=reader.number("qk_scale_factor") * sizes["head_dim"] ** -0.5,

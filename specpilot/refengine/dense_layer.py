@@ -41,7 +41,8 @@ class DenseAttention:
         order = pair_order(dim, dim)
 
         def in_pair_order(name: str) -> Tensor:
-            return weights(name).unflatten(0, (-1, dim))[:, order].flatten(0, 1)
+            rows = weights(name)
+            return rows.view(-1, dim, rows.shape[1])[:, order].flatten(0, 1)
 
         gates = [weights("self_attn.gate_proj.weight")] if config.has_attention_gate else []
         self._input = Projection(

@@ -123,9 +123,7 @@ class ChatTokenizer:
             token = token.get("content") if isinstance(token, Mapping) else token
             if isinstance(token, str):
                 names[name] = token
-        return cls(
-            definition, template, source=str(file), template_source=str(settings), special_names=names
-        )
+        return cls(definition, template, source=str(file), template_source=str(settings), special_names=names)
 
     def encode(self, text: str) -> list[int]:
         return list(self._plain.encode(text, add_special_tokens=False).ids)

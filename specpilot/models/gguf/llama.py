@@ -4,7 +4,7 @@ order of a Hugging Face checkpoint."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,12 +15,13 @@ from specpilot.models.gguf.quants import ELEMENT_TYPES, dequantise
 from specpilot.models.gguf.reader import GgufFile
 from specpilot.refengine.config_reader import ConfigReader
 from specpilot.refengine.dense_checkpoint import dense_shapes
-from specpilot.refengine.dense_config import DenseConfig
+from specpilot.refengine.dense_config import DenseConfig, DenseLayerType
 from specpilot.refengine.rope import Rope
 
 __all__ = ["GgufTensors", "read_llama_config"]
 
 ARCHITECTURE = "llama"
+_LAYER_TYPE: Final[tuple[DenseLayerType, ...]] = ("full_attention",)
 _END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 _NAMES = {
     "self_attn.q_proj": "attn_q",
@@ -72,7 +73,7 @@ def read_llama_config(file: GgufFile) -> DenseConfig:
         num_heads=heads,
         num_kv_heads=reader.integer("attention.head_count_kv", heads),
         head_dim=head_dim,
-        layer_types=("full_attention",) * num_layers,
+        layer_types=_LAYER_TYPE * num_layers,
         ropes=(Rope(reader.number("rope.freq_base", 10_000.0), factor),) * num_layers,
         norm_eps=reader.number("attention.layer_norm_rms_epsilon"),
         context_length=reader.integer("context_length"),

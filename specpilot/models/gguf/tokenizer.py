@@ -38,7 +38,7 @@ def read_tokenizer(file: GgufFile) -> ChatTokenizer:
     CheckpointError
         An entry is missing or does not fit; or as :class:`ChatTokenizer` says.
     """
-    metadata = file.metadata
+    metadata: dict[str, Any] = file.metadata
 
     def refuse(key: str, expected: str) -> NoReturn:
         shown = repr(metadata.get(key))
@@ -50,17 +50,22 @@ def read_tokenizer(file: GgufFile) -> ChatTokenizer:
                 f"{file.path}: {key}: got {metadata.get(key)!r}, expected one of: {', '.join(known)}; give the model "
                 "as a Hugging Face folder"
             )
-    for key in ("tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix"):
+    for key in (
+        "tokenizer.ggml.add_bos_token",
+        "tokenizer.ggml.add_eos_token",
+        "tokenizer.ggml.add_space_prefix",
+    ):
         if metadata.get(key, False) is not False:
             refuse(key, "false: prompts are what the chat template makes of them")
-    tokens, merges, types = (
-        metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "merges", "token_type")
-    )
+    tokens: Any = metadata.get("tokenizer.ggml.tokens")
+    merges: Any = metadata.get("tokenizer.ggml.merges")
+    types: Any = metadata.get("tokenizer.ggml.token_type")
     if not _is_text_list(tokens) or len(set(tokens)) != len(tokens):
         refuse("tokenizer.ggml.tokens", "a list of different strings")
     if not isinstance(types, list) or len(types) != len(tokens) or not set(types) <= {_NORMAL, _CONTROL}:
         refuse(
-            "tokenizer.ggml.token_type", f"{len(tokens)} numbers, each {_NORMAL} (normal) or {_CONTROL} (control)"
+            "tokenizer.ggml.token_type",
+            f"{len(tokens)} numbers, each {_NORMAL} (normal) or {_CONTROL} (control)",
         )
     if not _is_text_list(merges) or any(len(merge.split(" ")) != 2 for merge in merges):
         refuse("tokenizer.ggml.merges", "a list of strings of two parts with a space between")
@@ -68,7 +73,9 @@ def read_tokenizer(file: GgufFile) -> ChatTokenizer:
     try:
         tokenizer = Tokenizer(models.BPE(vocabulary, [tuple(merge.split(" ")) for merge in merges]))
     except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(f"{file.path}: tokenizer.ggml.merges: do not fit the tokens ({error})") from error
+        raise CheckpointError(
+            f"{file.path}: tokenizer.ggml.merges: do not fit the tokens ({error})"
+        ) from error
     tokenizer.pre_tokenizer = _PRE_TOKENIZERS[metadata["tokenizer.ggml.pre"]]
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(

@@ -1,15 +1,21 @@
-"""Small dense targets with random weights, made and saved by transformers itself."""
+"""Small dense targets with random weights, made and saved by transformers itself where it has the family."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from torch import Tensor
 
-__all__ = ["FAMILIES", "MUSE_GLIMMER", "save_random"]
+from specpilot.refengine.checkpoint import WEIGHTS_FILE
+from specpilot.refengine.dense_checkpoint import dense_shapes
+from specpilot.refengine.dense_families import read_dense_config
+
+__all__ = ["FAMILIES", "save_muse_glimmer", "save_random"]
 
 _SHAPE = {
     "vocab_size": 300,
@@ -70,37 +76,34 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name -> (prefix of transformers' classes, settings). Windows are shorter than the sequences of the tests."""
 
-MUSE_GLIMMER: dict[str, Any] = {
+_MUSE_GLIMMER: dict[str, Any] = {
+    **_SHAPE,
+    "model_type": "muse_glimmer_text",
     "num_hidden_layers": 4,
     "num_key_value_heads": 1,
+    "hidden_activation": "silu",
+    "rms_norm_eps": 1e-5,
+    "post_norm_eps": 1e-3,
     "sliding_window": 24,
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    "layer_rope_theta": [1000.0, 1000.0, 1000.0, 0],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
     "final_logit_softcapping": 5.0,
     "output_multiplier": 0.5,
     "qk_scale_factor": 3.0,
-    "post_norm_eps": 1e-3,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
 }
+_VISION = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2}
 
 
 def save_random(folder: Path, name: str, seed: int = 0) -> Any:
     """Write a float32 model folder; transformers' model comes back, in evaluation mode."""
-    if name == "muse_glimmer":
-        text = {**_SHAPE, **MUSE_GLIMMER}
-        vision = {
-            "num_hidden_layers": 1,
-            "hidden_size": 32,
-            "intermediate_size": 32,
-            "num_attention_heads": 2,
-        }
-        config = transformers.MuseGlimmerConfig(
-            text_config=text, vision_config=vision, out_hidden_size=128, projector_hidden_size=16
-        )
-        model: Any = transformers.MuseGlimmerForConditionalGeneration(config)
-    else:
-        family, settings = FAMILIES[name]
-        config_class = "Gemma3TextConfig" if family == "Gemma3" else f"{family}Config"
-        config = getattr(transformers, config_class)(**{**_SHAPE, **settings})
-        model = getattr(transformers, f"{family}ForCausalLM")(config)
+    family, settings = FAMILIES[name]
+    config_class = "Gemma3TextConfig" if family == "Gemma3" else f"{family}Config"
+    config = getattr(transformers, config_class)(**{**_SHAPE, **settings})
+    model: Any = getattr(transformers, f"{family}ForCausalLM")(config)
     generator = torch.Generator().manual_seed(seed)
     is_tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
     with torch.no_grad():
@@ -108,6 +111,26 @@ def save_random(folder: Path, name: str, seed: int = 0) -> Any:
             parameter.copy_(_draw(parameter_name, parameter, is_tied, generator))
     model.eval().save_pretrained(folder)
     return model
+
+
+def save_muse_glimmer(folder: Path, seed: int = 0) -> None:
+    """Write a float32 model folder of a family that transformers has from 5.16 on, a vision tensor in it."""
+    config = {
+        "architectures": ["MuseGlimmerForConditionalGeneration"],
+        "model_type": "muse_glimmer",
+        "text_config": _MUSE_GLIMMER,
+        "vision_config": _VISION,
+        "out_hidden_size": 128,
+        "projector_hidden_size": 16,
+    }
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {"model.vision_tower.ln_pre.weight": torch.ones(32)}
+    for name, shape in dense_shapes(read_dense_config(config)).items():
+        is_final_norm = name == "model.language_model.norm.weight"
+        start = torch.ones(shape) if is_final_norm else torch.zeros(shape)
+        tensors[name] = _draw(name, start, False, generator)
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 def _draw(name: str, parameter: Tensor, is_tied: bool, generator: torch.Generator) -> Tensor:
