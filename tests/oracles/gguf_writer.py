@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = ["TYPE_NUMBERS", "Blocks", "block_bytes", "encode", "pack_value", "slow_numbers", "write_gguf"]
 
-TYPE_NUMBERS = {"F32": 0, "F16": 1, "Q4_1": 3, "Q8_0": 8, "BF16": 30}
+TYPE_NUMBERS = {"F32": 0, "F16": 1, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "BF16": 30}
 _STRING = 8
 
 Blocks = tuple[str, tuple[int, ...], bytes]

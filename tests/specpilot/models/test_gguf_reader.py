@@ -127,7 +127,5 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_rows_that_are_no_whole_blocks_are_refused(tmp_path: Path) -> None:
     write_gguf(tmp_path / "odd.gguf", {}, {"odd": ("Q8_0", (2, 48), bytes(102))})
-    with pytest.raises(
-        CheckpointError, match=r"tensor odd: got 'rows of 48', expected a multiple of 32"
-    ):
+    with pytest.raises(CheckpointError, match=r"tensor odd: got 'rows of 48', expected a multiple of 32"):
         GgufFile(tmp_path / "odd.gguf")
