@@ -76,6 +76,15 @@ class DenseModel:
         """Class name in the checkpoint's ``architectures``; drafters resolve their tap convention from it."""
         return self.config.architecture
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weights and of an embedding of its own."""
+        return (
+            self._head.memory_bytes
+            + self._embedding.memory_bytes
+            + sum(layer.memory_bytes for layer in self._layers)
+        )
+
     def new_state(self, max_tokens: int) -> SequenceState:
         """Empty state of a sequence of at most ``max_tokens`` tokens; RequestError beyond the context
         length."""

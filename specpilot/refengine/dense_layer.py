@@ -81,6 +81,11 @@ class DenseAttention:
         )
         return self._output.arrays(attended)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._input.memory_bytes + self._output.memory_bytes
+
 
 class DenseLayer:
     """x += post(attention(norm(x))); x += post(mlp(norm(x))), where ``post`` is a norm or nothing."""
@@ -106,6 +111,11 @@ class DenseLayer:
             )
         else:
             self._before_mlp = norm("post_attention", config.norm_eps)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._attention.memory_bytes + self._mlp.memory_bytes
 
     def arrays(self, x: NDArray[np.float32], position: int, cache: KvCache) -> None:
         """Advance rows x (T, hidden) in place."""

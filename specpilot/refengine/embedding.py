@@ -29,6 +29,11 @@ class EmbeddingTable:
         narrow = table.bfloat16()
         self._table = narrow if torch.equal(narrow.float(), table.float()) else table
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes beyond those of a tied head."""
+        return 0 if self._packed is not None else self._table.nbytes
+
     def rows(self, ids: Tensor) -> NDArray[np.float32]:
         """New float32 rows; RequestError for an id outside the vocabulary."""
         if not ids.numel() or int(ids.min()) < 0 or int(ids.max()) >= self._num_rows:

@@ -24,6 +24,11 @@ class Mlp:
         self._down = Projection(down)
         self._has_gelu = has_gelu
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._gate_up.memory_bytes + self._down.memory_bytes
+
     def __call__(self, x: Tensor) -> Tensor:
         gate_up = self._gate_up(x)
         gate = gate_up[:, : self._inner]

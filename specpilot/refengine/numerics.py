@@ -45,6 +45,12 @@ class Projection:
         self.packed = None if is_exact else PackedWeight.pack(*weights)
         self._weight = torch.cat(weights).t().contiguous() if is_exact else None
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weight; float32 weights only."""
+        assert self.packed is not None
+        return self.packed.memory_bytes
+
     def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(T, in) -> (T, out) on arrays, T >= 1; float32 weights only."""
         assert self.packed is not None

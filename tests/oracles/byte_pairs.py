@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import regex
@@ -24,7 +25,7 @@ def merge_slowly(
     parts = regex.split(r"(\p{N})", text) if has_single_digits else [text]
     for word in (word for part in parts for word in _WORDS.findall(part)):
         symbols = [moved.get(byte, chr(byte)) for byte in word.encode()]
-        while pairs := [pair for pair in zip(symbols, symbols[1:], strict=False) if pair in ranks]:
+        while pairs := [pair for pair in itertools.pairwise(symbols) if pair in ranks]:
             best = min(pairs, key=lambda pair: ranks[pair])
             at = next(i for i in range(len(symbols) - 1) if (symbols[i], symbols[i + 1]) == best)
             symbols[at : at + 2] = ["".join(best)]

@@ -1,7 +1,7 @@
 """A dense target in float64, one obvious line after the other: what the compiled layers are to compute.
 
-Written from the models' papers and cards, for families and versions that the installed transformers does not have; where
-it has them, the tests hold this file against it.
+Written from the models' papers and cards, for families that the installed transformers does not have; on those it has,
+the tests hold this file against it.
 """
 
 from __future__ import annotations

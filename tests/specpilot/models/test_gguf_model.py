@@ -123,7 +123,11 @@ def with_metadata(key: str, value: Any) -> Callable[[TinyModel], None]:
 
 
 def without(name: str) -> Callable[[TinyModel], None]:
-    return lambda tiny: (tiny.metadata.pop(name, None), tiny.blocks.pop(name, None)) and None
+    def change(tiny: TinyModel) -> None:
+        tiny.metadata.pop(name, None)
+        tiny.blocks.pop(name, None)
+
+    return change
 
 
 def with_tensor(name: str, kind: str, shape: tuple[int, ...]) -> Callable[[TinyModel], None]:

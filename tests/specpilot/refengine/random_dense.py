@@ -66,6 +66,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_window": 24,
             "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2,
             "query_pre_attn_scalar": 48,
+            "tie_word_embeddings": False,
             "final_logit_softcapping": 8.0,
             "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
@@ -136,9 +137,7 @@ def save_muse_glimmer(folder: Path, seed: int = 0) -> None:
 def _draw(name: str, parameter: Tensor, is_tied: bool, generator: torch.Generator) -> Tensor:
     """Weights of a scale at which every part of a layer matters; those of tied targets are BF16 numbers."""
     draw = torch.randn(parameter.shape, generator=generator)
-    if "embed_tokens" in name:
-        draw *= 0.3 if is_tied else 1.0
-    elif "lm_head" in name:
+    if "embed_tokens" in name or "lm_head" in name:
         draw *= 0.3
     elif parameter.dim() == 2:
         draw /= parameter.shape[1] ** 0.5
