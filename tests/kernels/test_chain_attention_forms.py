@@ -65,7 +65,7 @@ class Case:
     ) -> tuple[Tensor, Tensor]:
         rows, cache, scales, rotation = (x.to(dtype) for x in (rows, self.cache, self.scales, self.rotation))
         out, keys, values = chain_attention_reference(
-            rows, cache[0], cache[1], position, scales, rotation, self.form.eps, HEADS, window
+            rows, cache[0], cache[1], position, scales, rotation, self.form.eps, HEADS, window=window
         )
         return out, torch.stack((keys, values))
 
