@@ -17,7 +17,7 @@ from specpilot.refengine.rope import pair_order
 from specpilot.refengine.state import KvCache
 from specpilot_kernels.chain_attention import chain_attention
 
-__all__ = ["DenseAttention", "DenseLayer"]
+__all__ = ["DenseAttention", "DenseLayer", "Weights"]
 
 Weights = Callable[[str], Tensor]
 """Gives the tensor of a name that is relative to the layer."""

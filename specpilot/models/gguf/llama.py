@@ -20,7 +20,7 @@ from specpilot.refengine.rope import Rope
 
 __all__ = ["GgufTensors", "read_llama_config"]
 
-ARCHITECTURE = "llama"
+_ARCHITECTURE = "llama"
 _LAYER_TYPE: Final[tuple[DenseLayerType, ...]] = ("full_attention",)
 _END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 _NAMES = {
@@ -47,12 +47,12 @@ def read_llama_config(file: GgufFile) -> DenseConfig:
         A key is missing, unknown, or does not fit.
     """
     architecture = file.metadata.get("general.architecture")
-    if architecture != ARCHITECTURE:
+    if architecture != _ARCHITECTURE:
         raise Unsupported(
-            f"{file.path}: general.architecture: got {architecture!r}, expected {ARCHITECTURE!r}, the only one that "
+            f"{file.path}: general.architecture: got {architecture!r}, expected {_ARCHITECTURE!r}, the only one that "
             "is read from GGUF; give the model as a Hugging Face folder"
         )
-    prefix = f"{ARCHITECTURE}."
+    prefix = f"{_ARCHITECTURE}."
     data = {key.removeprefix(prefix): v for key, v in file.metadata.items() if key.startswith(prefix)}
     reader = ConfigReader(data, f"{file.path}: {prefix}")
     heads, hidden = reader.integer("attention.head_count"), reader.integer("embedding_length")
