@@ -32,7 +32,9 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    model: Path | None = Field(default=None, description="folder of the target; default: the bundled model")
+    model: Path | None = Field(
+        default=None, description="folder of the target, or a GGUF file; default: the bundled model"
+    )
     drafter: str | None = Field(
         default=None, min_length=1, description="drafter of requests that name none; 'none' decodes plainly"
     )

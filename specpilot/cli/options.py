@@ -25,7 +25,9 @@ __all__ = [
     "resolve_drafter",
 ]
 
-Model = Annotated[Path | None, typer.Option(help="Folder of the target. Default: the bundled model.")]
+Model = Annotated[
+    Path | None, typer.Option(help="Folder of the target, or a GGUF file. Default: the bundled model.")
+]
 Mode = Annotated[NumericMode, typer.Option(help="Numeric mode: judge (batch invariant) or serve (fastest).")]
 Drafter = Annotated[
     str | None, typer.Option(help="Drafter by name, 'none' for plain decoding. Default: the model's.")

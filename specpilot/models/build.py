@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from specpilot.draft import Drafter, SuffixDrafter
@@ -9,8 +11,9 @@ from specpilot.engines.base import NumericMode
 from specpilot.errors import ConfigError
 from specpilot.models.drafters import load_drafter
 from specpilot.models.folders import model_folders
+from specpilot.models.gguf import load_gguf
 from specpilot.refengine.engine import ReferenceEngine
-from specpilot.refengine.model import load_target
+from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
 
@@ -30,7 +33,7 @@ def build_engine(
     Parameters
     ----------
     model
-        What :func:`specpilot.models.model_folders` takes; None is the bundled model.
+        What :func:`specpilot.models.model_folders` takes, or a GGUF file; None is the bundled model.
     drafter
         Default drafter, ``"none"`` for plain decoding; None takes the first one found in the model's folder, or
         ``suffix``, which needs no weights and is there for every model.
@@ -44,7 +47,12 @@ def build_engine(
         set_num_threads(num_threads or min(4, max_threads()))
     except (ValueError, RuntimeError) as error:
         raise ConfigError(str(error)) from error
-    model_id, target_folder, drafter_folders = model_folders(model)
+    drafter_folders: dict[str, Path] = {}
+    is_file = model is not None and Path(model).is_file()
+    if is_file:
+        model_id = Path(str(model)).stem
+    else:
+        model_id, target_folder, drafter_folders = model_folders(model)
     if SuffixDrafter.name in drafter_folders:
         folder = drafter_folders[SuffixDrafter.name]
         raise ConfigError(
@@ -54,11 +62,14 @@ def build_engine(
     if drafter not in (None, "none", *names):
         known = ", ".join(names)
         raise ConfigError(f"drafter: got {drafter!r}, expected 'none' or one of: {known}")
-    target = load_target(target_folder, mode=mode)
-    tokenizer = ChatTokenizer(target_folder)
+    target: Target
+    if is_file:
+        target, tokenizer = load_gguf(Path(str(model)), mode=mode)
+    else:
+        target, tokenizer = open_target(target_folder, mode=mode), ChatTokenizer.from_folder(target_folder)
     if tokenizer.vocab_size > target.config.vocab_size:
         raise ConfigError(
-            f"{target_folder}: tokenizer has {tokenizer.vocab_size} tokens, the model {target.config.vocab_size}; "
+            f"{model_id}: tokenizer has {tokenizer.vocab_size} tokens, the model {target.config.vocab_size}; "
             "they do not fit"
         )
     drafters: dict[str, Drafter] = {

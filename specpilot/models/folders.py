@@ -33,7 +33,7 @@ def model_folders(model: str | None) -> tuple[str, Path, dict[str, Path]]:
     if not (root / "target" / "config.json").is_file():
         raise CheckpointError(
             f"model {model or BUNDLED_MODEL_ID!r}: found neither {root}/config.json nor {root}/target/config.json; "
-            "give a checkpoint folder, or a folder with target/ and its drafters beside it"
+            "give a GGUF file, a checkpoint folder, or a folder with target/ and its drafters beside it"
         )
     for folder in root.iterdir():
         if folder.is_dir() and any(folder.glob("*.safetensors")) and not (folder / "config.json").is_file():

@@ -69,7 +69,12 @@ def target_shapes(config: TargetConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def read_tensors(folder: str | Path, shapes: Shapes, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+def read_tensors(
+    folder: str | Path,
+    shapes: Shapes,
+    dtype: torch.dtype | None = torch.float32,
+    ignored_prefixes: tuple[str, ...] = (),
+) -> dict[str, Tensor]:
     """Read exactly the tensors named in ``shapes``.
 
     Parameters
@@ -79,7 +84,9 @@ def read_tensors(folder: str | Path, shapes: Shapes, dtype: torch.dtype = torch.
     shapes
         Name and shape of every tensor that must be there; nothing else may be.
     dtype
-        Floating point type of the result.
+        Floating point type of the result. None keeps BF16 and makes everything else float32.
+    ignored_prefixes
+        Tensors whose names begin so may be there; they are not read.
 
     Raises
     ------
@@ -98,9 +105,13 @@ def read_tensors(folder: str | Path, shapes: Shapes, dtype: torch.dtype = torch.
                     f"{name}: {INDEX_FILE} and {file} disagree on whether the shard holds it"
                 )
             for name in sorted(names):
+                if name.startswith(ignored_prefixes):
+                    continue
                 if name not in shapes:
                     raise CheckpointError(f"{name}: not a tensor of this architecture, found in {file}")
-                tensors[name] = _checked(name, reader.get_tensor(name), shapes[name]).to(dtype)
+                tensor = _checked(name, reader.get_tensor(name), shapes[name])
+                is_kept = dtype is None and tensor.dtype == torch.bfloat16
+                tensors[name] = tensor if is_kept else tensor.to(dtype or torch.float32)
     for name in shapes:
         if name not in tensors:
             raise CheckpointError(f"{name}: missing in {folder}; expected a tensor of shape {shapes[name]}")

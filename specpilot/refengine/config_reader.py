@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from specpilot.errors import CheckpointError
+
+_Word = TypeVar("_Word", bound=str)
 
 __all__ = ["WITHOUT_EFFECT", "ConfigReader"]
 
@@ -100,7 +102,7 @@ class ConfigReader:
             self.refuse(key, value, "a token id, a list of token ids or null")
         return tuple(ids)
 
-    def words(self, key: str, allowed: Sequence[str], count: int) -> tuple[str, ...] | None:
+    def words(self, key: str, allowed: Sequence[_Word], count: int) -> tuple[_Word, ...] | None:
         """A list of ``count`` of the allowed words; None when missing."""
         value = self.raw(key)
         if value is None:

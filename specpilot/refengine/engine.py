@@ -20,10 +20,9 @@ from specpilot.engines.base import (
     StepRecord,
 )
 from specpilot.errors import Cancelled, RequestError
-from specpilot.refengine.config import ARCHITECTURE
-from specpilot.refengine.model import TargetModel
 from specpilot.refengine.sampler import argmax_ids, token_logprobs
 from specpilot.refengine.sequence import DecodingSequence
+from specpilot.refengine.target import Target
 from specpilot.refengine.text_stream import TextStream
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot.refengine.turns import Turns
@@ -49,7 +48,7 @@ class ReferenceEngine:
     def __init__(
         self,
         model_id: str,
-        target: TargetModel,
+        target: Target,
         drafters: dict[str, Drafter],
         tokenizer: ChatTokenizer,
         *,
@@ -65,7 +64,7 @@ class ReferenceEngine:
         return EngineDescription(
             engine="reference",
             model_id=self._model_id,
-            architecture=ARCHITECTURE,
+            architecture=self.target.architecture,
             numeric_mode=self.target.mode,
             context_length=config.context_length,
             vocab_size=config.vocab_size,

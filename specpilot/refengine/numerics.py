@@ -39,23 +39,31 @@ class Projection:
     row. In float64, which exists for checking, it is a plain product.
     """
 
-    def __init__(self, weight: Tensor) -> None:
-        self._packed = PackedWeight.pack(weight) if weight.dtype == torch.float32 else None
-        self._weight = None if self._packed else weight.t().contiguous()
+    def __init__(self, *weights: Tensor) -> None:
+        """Several weights, (N_i, K) each, stand one above the other; BF16 ones count as float32."""
+        is_exact = weights[0].dtype == torch.float64
+        self.packed = None if is_exact else PackedWeight.pack(*weights)
+        self._weight = torch.cat(weights).t().contiguous() if is_exact else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the packed weight; float32 weights only."""
+        assert self.packed is not None
+        return self.packed.memory_bytes
 
     def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(T, in) -> (T, out) on arrays, T >= 1; float32 weights only."""
-        assert self._packed is not None
-        return skinny_gemm_arrays(x, self._packed)
+        assert self.packed is not None
+        return skinny_gemm_arrays(x, self.packed)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(T, in) -> (T, out), contiguous; T may be 0."""
-        if self._packed is None:
+        if self.packed is None:
             assert self._weight is not None
             return torch.mm(x, self._weight)
         if not x.shape[0]:
-            return x.new_empty(0, self._packed.num_columns)
-        return torch.from_numpy(skinny_gemm_arrays(x.contiguous().numpy(), self._packed))
+            return x.new_empty(0, self.packed.num_columns)
+        return torch.from_numpy(skinny_gemm_arrays(x.contiguous().numpy(), self.packed))
 
 
 def tiles(x: Tensor, tile: int) -> list[Tensor]:

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-__all__ = ["pair_order", "rotate_", "rotation_table"]
+__all__ = ["Llama3Stretch", "Rope", "pair_order", "rotate_", "rotation_of", "rotation_table"]
+
+
+@dataclass(frozen=True)
+class Llama3Stretch:
+    """Which frequencies Llama 3.1 divides by the factor: those with wavelengths, in tokens, of more than
+    ``original_context / low_factor``, none below ``original_context / high_factor``, a blend between."""
+
+    low_factor: float
+    high_factor: float
+    original_context: int
+
+
+@dataclass(frozen=True)
+class Rope:
+    """A rotation: base, and the factor its frequencies are divided by, all of them or as ``stretch`` says."""
+
+    theta: float
+    factor: float = 1.0
+    stretch: Llama3Stretch | None = None
+
+    def frequencies(self, rotary_dim: int) -> Tensor:
+        """Radians a token of every channel pair, (rotary_dim / 2,), float32."""
+        plain = 1.0 / self.theta ** (torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim)
+        if self.stretch is None:
+            return plain / self.factor
+        low, high = self.stretch.low_factor, self.stretch.high_factor
+        turns = self.stretch.original_context * plain / (2 * math.pi)
+        share = ((turns - low) / (high - low)).clamp(0, 1)
+        return plain * (share + (1 - share) / self.factor)
 
 
 def pair_order(head_dim: int, rotary_dim: int) -> Tensor:
@@ -25,8 +57,12 @@ def rotation_table(num_positions: int, rotary_dim: int, theta: float, dtype: tor
 
     The angle is formed in float32 as in the model's training code, whatever ``dtype`` is.
     """
-    frequency = 1.0 / theta ** (torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim)
-    angle = torch.arange(num_positions, dtype=torch.float32)[:, None] * frequency
+    return rotation_of(Rope(theta).frequencies(rotary_dim), num_positions, dtype)
+
+
+def rotation_of(frequencies: Tensor, num_positions: int, dtype: torch.dtype) -> Tensor:
+    """exp(i * position * frequency), complex, (num_positions, pairs); the angle is formed in float32."""
+    angle = torch.arange(num_positions, dtype=torch.float32)[:, None] * frequencies
     return torch.complex(angle.cos().to(dtype), angle.sin().to(dtype))
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specpilot.draft.drafter import Drafter
 from specpilot.engines.base import SamplingParams
-from specpilot.refengine.model import TargetModel
 from specpilot.refengine.sampler import argmax_ids, probabilities, sample
+from specpilot.refengine.target import Target
 from specpilot.verify.chain import verify_greedy, verify_sampled
 
 __all__ = ["DecodingSequence", "StepResult"]
@@ -37,7 +37,7 @@ class DecodingSequence:
 
     def __init__(
         self,
-        target: TargetModel,
+        target: Target,
         drafter: Drafter | None,
         params: SamplingParams,
         generator: torch.Generator,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specpilot.errors import EngineError, RequestError
 from specpilot.refengine.config import TargetConfig
+from specpilot.refengine.dense_config import DenseConfig
 from specpilot.refengine.gdn_rules import PrefixRule, Written, stack_layers
 
 __all__ = ["KV_BLOCK_TOKENS", "KvCache", "SequenceState"]
@@ -71,7 +72,7 @@ class SequenceState:
         Most tokens, committed and pending together.
     """
 
-    def __init__(self, config: TargetConfig, max_tokens: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: TargetConfig | DenseConfig, max_tokens: int, dtype: torch.dtype) -> None:
         if not 1 <= max_tokens <= config.context_length:
             raise RequestError(
                 f"max_tokens: got {max_tokens}, expected 1 to {config.context_length}, the context length",
@@ -81,11 +82,16 @@ class SequenceState:
         self.num_tokens = 0
         self.max_tokens = max_tokens
         self._num_pending = 0
-        num_gdn = config.layer_types.count("linear_attention")
+        num_gdn = config.layer_types.count("linear_attention") if isinstance(config, TargetConfig) else 0
         num_attention = config.num_layers - num_gdn
         self.kv = [
             KvCache(config.num_kv_heads, config.head_dim, max_tokens, dtype) for _ in range(num_attention)
         ]
+        self._recurrent, self._window = torch.empty(0, dtype=dtype), 0
+        self._conv: list[Tensor] = []
+        self._runs: list[list[Written]] = [[] for _ in range(num_gdn)]
+        if not isinstance(config, TargetConfig):
+            return
         heads_per_group = config.gdn_num_value_heads // config.gdn_num_key_heads
         self._recurrent = torch.zeros(
             num_gdn,
@@ -98,7 +104,6 @@ class SequenceState:
         self._conv = [
             torch.zeros(self._window, config.gdn_conv_channels, dtype=dtype) for _ in range(num_gdn)
         ]
-        self._runs: list[list[Written]] = [[] for _ in range(num_gdn)]
 
     @property
     def num_pending(self) -> int:
@@ -112,8 +117,8 @@ class SequenceState:
         conv = sum(window.nbytes for window in self._conv)
         return sum(cache.memory_bytes for cache in self.kv) + self._recurrent.nbytes + conv
 
-    def open_rows(self, num_rows: int, rule: PrefixRule) -> None:
-        """Announce a forward of ``num_rows`` rows, whose recurrent part ``rule`` runs and rebuilds."""
+    def open_rows(self, num_rows: int, rule: PrefixRule | None = None) -> None:
+        """Announce a forward of ``num_rows`` rows, whose recurrent part, if any, ``rule`` runs and rebuilds."""
         if self._num_pending:
             raise EngineError(
                 f"{self._num_pending} rows are pending; commit a prefix of them (0 drops all) first"
@@ -126,7 +131,8 @@ class SequenceState:
                 code="context_length_exceeded",
             )
         self._num_pending = num_rows
-        self._rule = rule
+        if rule is not None:
+            self._rule = rule
 
     @torch.inference_mode()
     def commit(self, num_rows: int) -> None:

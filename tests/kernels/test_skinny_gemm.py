@@ -78,6 +78,16 @@ def test_a_weight_lies_where_the_layout_says_and_the_rest_is_zero(
     assert not columns[shape[0] :].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_are_the_weights_rows(dtype: torch.dtype) -> None:
+    """More rows than are packed at once, the last group not full."""
+    weight = torch.randn(2130, 7, generator=torch.Generator().manual_seed(0)).to(dtype)
+    packed = PackedWeight.pack(weight)
+    indices = np.array([0, 1, 7, 8, 15, 16, 17, 2047, 2048, 2129, 3, 3])
+    assert same_bits(torch.from_numpy(packed.rows(indices)), weight.float()[torch.from_numpy(indices)])
+    assert same_bits(packed.unpack(), weight.float())
+
+
 def test_weights_packed_together_are_one_weight() -> None:
     parts = [draw_weight(num, 99) for num in (1, 111, 64)]
     assert same_bits(PackedWeight.pack(*parts).unpack(), torch.cat(parts).float())

@@ -6,6 +6,9 @@ blocks in order. So a row's bits depend on its prefix and on nothing else. Rows 
 block's keys and values in the first-level cache. One thread: at 1000 tokens and 8 rows a second one would save 60 us of
 240 us (measured).
 
+With a window, a query starts at the first token it sees, and its sums at the multiple of 16 before; blocks stay where
+they are.
+
 Inner functions take one-dimensional arrays and offsets, since making a view of an array costs as much as 100
 multiply-adds.
 """
@@ -71,9 +74,11 @@ def _scores(
 
 
 @inlined
-def _softmax_numerators(scores: Any, count: int) -> Any:
-    """Turn scores into exp(score - highest); returns their sum. Numbers from ``count`` on become 0."""
-    for i in range(count, scores.shape[0]):
+def _softmax_numerators(scores: Any, first: int, last: int) -> Any:
+    """Turn scores into exp(score - highest); returns their sum. Numbers outside ``first`` to ``last - 1`` become 0."""
+    for i in range(first):
+        scores[i] = _LOWEST
+    for i in range(last, scores.shape[0]):
         scores[i] = _LOWEST
     sixteen = splat(_LOWEST)
     for i in range(0, scores.shape[0], LANES):
@@ -121,7 +126,12 @@ def _add_values(
         store(out, out_at + i, add(load(out, out_at + i), a))
 
 
-@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, f4[:,::1])")
+@inlined
+def _first_seen(token: int, window: int) -> int:
+    return max(0, token + 1 - window)
+
+
+@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, i8, f4[:,::1])")
 def attend(
     projected: Any,
     keys: Any,
@@ -131,9 +141,13 @@ def attend(
     rotation: Any,
     eps: Any,
     is_block: bool,
+    window: int,
     out: Any,
 ) -> None:
-    """Rows go into ``keys`` and ``values`` from ``position`` on. A row has gates where ``projected`` is wide enough."""
+    """Rows go into ``keys`` and ``values`` from ``position`` on and see ``window`` tokens, themselves included.
+
+    A row has gates where ``projected`` is wide enough.
+    """
     num_rows, width = out.shape
     num_groups, capacity, dim = keys.shape
     num_heads = width // dim
@@ -156,20 +170,25 @@ def attend(
     scores = np.empty(min(ROW_CHUNK, num_rows) * num_heads * size, np.float32)
     for start in range(0, num_rows, ROW_CHUNK):
         end = min(start + ROW_CHUNK, num_rows)
+        first_block = _first_seen(position + start, window) // BLOCK_TOKENS * BLOCK_TOKENS
         for group in range(num_groups):
             cache_at = group * capacity * dim
-            for block in range(0, position + (num_rows if is_block else end), BLOCK_TOKENS):
+            for block in range(first_block, position + (num_rows if is_block else end), BLOCK_TOKENS):
                 for m in range(start, end):
+                    first = max(block, _first_seen(position + m, window))
                     last = min(block + BLOCK_TOKENS, position + (num_rows if is_block else m + 1))
                     for head in range(group * per_group, (group + 1) * per_group):
                         at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
-                        _scores(queries, at, dim, keys_flat, cache_at, block, last, scores, scores_at)
+                        _scores(queries, at, dim, keys_flat, cache_at, first, last, scores, scores_at)
         for m in range(start, end):
+            seen = _first_seen(position + m, window)
+            before = seen // LANES * LANES
             for head in range(num_heads):
-                first = ((m - start) * num_heads + head) * size
+                at = ((m - start) * num_heads + head) * size
                 count = position + (num_rows if is_block else m + 1)
                 padded = (count + LANES - 1) // LANES * LANES
-                denominator = _softmax_numerators(scores[first : first + padded], count)
+                row_scores = scores[at + before : at + padded]
+                denominator = _softmax_numerators(row_scores, seen - before, count - before)
                 # Queries are done with; their place keeps what the sum of values is multiplied by.
                 for i in range(head * dim, (head + 1) * dim):
                     gate = sigmoid(projected[m, gates_at + i]) if is_gated else _ONE
@@ -177,11 +196,12 @@ def attend(
                     out[m, i] = _ZERO
         for group in range(num_groups):
             cache_at = group * capacity * dim
-            for block in range(0, position + (num_rows if is_block else end), BLOCK_TOKENS):
+            for block in range(first_block, position + (num_rows if is_block else end), BLOCK_TOKENS):
                 for m in range(start, end):
+                    first = max(block, _first_seen(position + m, window))
                     last = min(block + BLOCK_TOKENS, position + (num_rows if is_block else m + 1))
                     for head in range(group * per_group, (group + 1) * per_group):
                         at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
-                        _add_values(scores, scores_at, values_flat, cache_at, dim, block, last, out_flat, at)
+                        _add_values(scores, scores_at, values_flat, cache_at, dim, first, last, out_flat, at)
         for i in range(start * width, end * width):
             out_flat[i] *= queries[i]

@@ -22,6 +22,7 @@ def chain_attention(
     out: NDArray[np.float32] | None = None,
     *,
     is_block: bool = False,
+    window: int | None = None,
 ) -> NDArray[np.float32]:
     """Run M rows that follow each other through an attention layer, after its input and before its output projection.
 
@@ -42,13 +43,15 @@ def chain_attention(
     scales : array, (H + G, d)
         Norm scale of every query head, which carries the scale of the scores (1 / sqrt(d)), and of every key head.
     rotation : array, (positions, rotated pairs, 2)
-        Cosine and sine for the channels 2 j and 2 j + 1 of every head at every position.
+        Cosine and sine for the channels 2 j and 2 j + 1 of every head at every position; no pairs: no rotation.
     eps : float, >= 0, or None
         Added to the mean square. None: queries and keys are scaled and not normed.
     out : array, (M, H d), optional
         Written and returned. New memory if left out.
     is_block : bool
         Every row sees all M rows, as in the block of a diffusion drafter, instead of itself and those before it.
+    window : int, >= 1, optional
+        How many tokens up to its own a row sees; all if left out.
 
     Returns
     -------
@@ -88,12 +91,11 @@ def chain_attention(
             f"position: got {num_rows} rows at {position}, expected rows from 0 to {min(capacity, rotation.shape[0])}, "
             "the smaller of cache capacity and rotary table"
         )
-    if eps is not None and eps < 0:
-        raise ValueError(f"eps: got {eps}, expected 0 or more, or None for rows without a norm")
+    if (window is not None and window < 1) or (eps is not None and eps < 0):
+        raise ValueError(f"got window {window}, eps {eps}; expected window >= 1 or None, eps >= 0 or None")
+    reach, added = rotation.shape[0] if window is None else window, -1.0 if eps is None else eps
     try:
-        attend(
-            projected, keys, values, position, scales, rotation, -1.0 if eps is None else eps, is_block, out
-        )
+        attend(projected, keys, values, position, scales, rotation, added, is_block, reach, out)
     except TypeError as error:
         names = ("projected", "keys", "values", "scales", "rotation", "out")
         arrays = (projected, keys, values, scales, rotation, out)

@@ -18,6 +18,7 @@ def chain_attention_reference(
     eps: float | None,
     num_heads: int,
     is_block: bool = False,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Row by row and head by head, any float dtype. Returns (out, keys, values), the last two new."""
     num_kv_heads, _, dim = keys.shape
@@ -39,11 +40,12 @@ def chain_attention_reference(
         keys[:, at], values[:, at] = normed[num_heads:], value
         queries.append(normed[:num_heads])
     for m, row in enumerate(projected):
+        first = 0 if window is None else max(0, position + m + 1 - window)
         end = position + (projected.shape[0] if is_block else m + 1)
         for head in range(num_heads):
             group, channels = head * num_kv_heads // num_heads, slice(head * dim, (head + 1) * dim)
-            weights = torch.softmax(keys[group, :end] @ queries[m][head], 0)
-            out[m, channels] = weights @ values[group, :end]
+            weights = torch.softmax(keys[group, first:end] @ queries[m][head], 0)
+            out[m, channels] = weights @ values[group, first:end]
             if is_gated:
                 out[m, channels] *= torch.sigmoid(row[sum(widths[:3]) :][channels])
     return out, keys, values

@@ -24,6 +24,8 @@ PANEL_COLUMNS = 16
 """Output columns of a panel: one AVX-512, two AVX2 or four NEON registers of float32."""
 GROUP_PANELS = 4
 """The number of panels is a multiple of this."""
+_GROUP_COLUMNS = GROUP_PANELS * PANEL_COLUMNS
+_ROWS_AT_ONCE = 32 * _GROUP_COLUMNS
 
 ElementType = Literal["bfloat16", "float32"]
 
@@ -60,21 +62,31 @@ class PackedWeight:
             No weight, wrong dtype, device or shape, or a number that does not fit ``element_type``.
         """
         _check(weights)
-        values = torch.cat([weight.detach().float() for weight in weights]).numpy()
-        bits = values.view(np.uint32)
-        has_low_bits = (bits & 0xFFFF) != 0
-        is_exact = not has_low_bits.any()
-        if element_type == "bfloat16" and not is_exact:
+        rows = (
+            weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
+        )
+        is_wide = element_type == "float32"
+        if not is_wide and rows.dtype != torch.bfloat16:
+            is_wide = any((_bits(part) & 0xFFFF).any() for part in rows.split(_ROWS_AT_ONCE))
+        if element_type == "bfloat16" and is_wide:
+            has_low_bits = (_bits(rows) & 0xFFFF) != 0
             row, k = np.argwhere(has_low_bits)[0].tolist()
             raise ValueError(
-                f"weight: {int(has_low_bits.sum())} numbers are no BF16 numbers, the first is {values[row, k]!r} at "
-                f"({row}, {k}); pack with element_type='float32' or 'auto'"
+                f"weight: {int(has_low_bits.sum())} numbers are no BF16 numbers, the first is "
+                f"{rows.numpy()[row, k]!r} at ({row}, {k}); pack with element_type='float32' or 'auto'"
             )
-        panels = _panels(bits)
-        if element_type == "float32" or not is_exact:
-            return cls(panels.view(np.float32), values.shape[0])
-        low, high = np.split(panels, 2, axis=2)
-        return cls((low >> 16 | high).view(np.uint16), values.shape[0])
+        shape = (-(-rows.shape[0] // _GROUP_COLUMNS) * GROUP_PANELS, rows.shape[1], PANEL_COLUMNS)
+        panels = np.empty(shape, np.float32 if is_wide else np.uint16)
+        # In parts, so that a large weight does not lie in memory several times over.
+        for first in range(0, rows.shape[0], _ROWS_AT_ONCE):
+            part = _panels(_bits(rows[first : first + _ROWS_AT_ONCE]))
+            here = slice(first // PANEL_COLUMNS, first // PANEL_COLUMNS + len(part))
+            if is_wide:
+                panels[here] = part.view(np.float32)
+            else:
+                low, high = np.split(part, 2, axis=2)
+                panels[here] = (low >> 16 | high).view(np.uint16)
+        return cls(panels, rows.shape[0])
 
     @property
     def element_type(self) -> ElementType:
@@ -89,6 +101,15 @@ class PackedWeight:
     def memory_bytes(self) -> int:
         return self.panels.nbytes
 
+    def rows(self, indices: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Rows of the weight, float32, (len(indices), K), new memory: the look-up of a tied embedding."""
+        panels, lane = indices // PANEL_COLUMNS, indices % PANEL_COLUMNS
+        if self.panels.dtype == np.uint16:
+            half = PANEL_COLUMNS // 2
+            bits = self.panels[panels, :, lane % half * 2 + lane // half]
+            return (bits.astype(np.uint32) << 16).view(np.float32)
+        return np.array(self.panels[panels, :, lane], np.float32)
+
     def unpack(self) -> Tensor:
         """The weight again, float32, (N, K), new memory."""
         panels = self.panels
@@ -99,11 +120,15 @@ class PackedWeight:
         return torch.from_numpy(np.array(rows))
 
 
+def _bits(rows: Tensor) -> NDArray[np.uint32]:
+    """The bits of the numbers as float32."""
+    return rows.float().numpy().view(np.uint32)
+
+
 def _panels(rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """(N, K) -> (panels, K, 16), zero padded."""
     num_columns, num_inputs = rows.shape
-    group = GROUP_PANELS * PANEL_COLUMNS
-    padded = np.zeros((-(-num_columns // group) * group, num_inputs), rows.dtype)
+    padded = np.zeros((-(-num_columns // _GROUP_COLUMNS) * _GROUP_COLUMNS, num_inputs), rows.dtype)
     padded[:num_columns] = rows
     return np.ascontiguousarray(padded.reshape(-1, PANEL_COLUMNS, num_inputs).transpose(0, 2, 1))
 

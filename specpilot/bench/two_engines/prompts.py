@@ -17,7 +17,7 @@ NUM_PROMPTS = 100
 
 def write_prompts(out: Path, sets: list[Path]) -> int:
     """First requests of every set, equally many of each; one JSON object a line: id, set, prompt_ids."""
-    tokenizer = ChatTokenizer(model_folders(None)[1])
+    tokenizer = ChatTokenizer.from_folder(model_folders(None)[1])
     each = NUM_PROMPTS // len(sets)
     lines = []
     for path in sets:
