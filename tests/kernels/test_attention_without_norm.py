@@ -64,13 +64,9 @@ def test_written_keys_are_those_that_the_attention_writes() -> None:
     tables = case["scales"][HEADS:].contiguous().numpy(), case["rotation"].numpy()
     context_write(key_value, written[0].numpy(), written[1].numpy(), 11, *tables, None)
     assert torch.equal(written[0][0], keys) and torch.equal(written[1][0], values)
-    exact = [
-        tensor.double()
-        for tensor in (case["rows"][:, HEADS * DIM :], case["keys"][None], case["values"][None])
-    ]
-    truth = context_write_reference(
-        *exact, 11, case["scales"][HEADS:].double(), case["rotation"].double(), None
-    )
+    rows, keys, values = case["rows"][:, HEADS * DIM :], case["keys"][None], case["values"][None]
+    scales, rotation = case["scales"][HEADS:].double(), case["rotation"].double()
+    truth = context_write_reference(rows.double(), keys.double(), values.double(), 11, scales, rotation, None)
     torch.testing.assert_close(written[0].double(), truth[0], atol=1e-5, rtol=1e-5)
 
 

@@ -54,7 +54,7 @@ def test_another_targets_drafter(folder: Path, key: str, value: int) -> None:
     with pytest.raises(
         CheckpointError, match=f"{key}: got {BASE_CONFIG[key]}, expected {value}.*another target"
     ):
-        load_eagle3(folder, target=TinyTarget(make_config(**{key: value}), 1))
+        load_eagle3(folder, target=TinyTarget(make_config() | {key: value}, 1))
 
 
 @pytest.mark.parametrize(
