@@ -39,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
             str(settings.model) if settings.model else None,
             mode=settings.mode,
             drafter=settings.drafter,
+            max_running=settings.max_running,
             max_waiting=settings.max_waiting,
+            max_kv_tokens=settings.max_kv_tokens,
             num_threads=settings.num_threads,
         )
     except SpecPilotError as error:

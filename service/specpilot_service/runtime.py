@@ -17,9 +17,6 @@ __all__ = ["ServiceRuntime"]
 
 log = logging.getLogger(__name__)
 
-# The engine decodes one request at a time; the others wait in its queue, each in a worker thread.
-_NUM_RUNNING = 1
-
 
 class ServiceRuntime:
     """Made by ``create_app``; the routes get it as a dependency."""
@@ -28,7 +25,8 @@ class ServiceRuntime:
         self.settings, self.engine = settings, engine
         self.description = engine.describe()
         self.metrics = ServiceMetrics(engine)
-        self.workers = WorkerPool(_NUM_RUNNING + settings.max_waiting)
+        # A place for every request that runs or waits in the engine; a thread each reads what it decodes.
+        self.workers = WorkerPool(settings.max_running + settings.max_waiting)
         self.started_at_s = int(time.time())
         # Answers with the same fingerprint, seed and prompt are comparable: it covers all the engine says of
         # itself.

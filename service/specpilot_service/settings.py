@@ -44,6 +44,15 @@ class Settings(BaseSettings):
     num_threads: int | None = Field(
         default=None, ge=1, le=1024, description="threads of the engine; default: its choice"
     )
+    max_running: int = Field(
+        default=8, ge=1, le=64, description="requests that decode together; the next ones wait"
+    )
+    max_kv_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens, prompts and longest answers together, that running requests may keep in memory; "
+        "default: 4096 for each of them and at least one context length",
+    )
     max_waiting: int = Field(
         default=64, ge=0, le=10_000, description="requests that may wait; more are answered 429"
     )

@@ -13,6 +13,7 @@ from specpilot.models.drafters import load_drafter
 from specpilot.models.folders import model_folders
 from specpilot.models.gguf import load_gguf
 from specpilot.refengine.engine import ReferenceEngine
+from specpilot.refengine.scheduler import Limits
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
@@ -25,7 +26,9 @@ def build_engine(
     *,
     mode: NumericMode = "serve",
     drafter: str | None = None,
+    max_running: int = 8,
     max_waiting: int = 64,
+    max_kv_tokens: int | None = None,
     num_threads: int | None = None,
 ) -> ReferenceEngine:
     """Load target, drafters and tokenizer.
@@ -37,6 +40,9 @@ def build_engine(
     drafter
         Default drafter, ``"none"`` for plain decoding; None takes the first one found in the model's folder, or
         ``suffix``, which needs no weights and is there for every model.
+    max_running, max_waiting, max_kv_tokens
+        See :class:`specpilot.refengine.scheduler.Limits`. None: 4,096 tokens for every running request, and at least
+        one context length in all.
     num_threads
         Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
         small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
@@ -77,6 +83,7 @@ def build_engine(
     }
     drafters[SuffixDrafter.name] = SuffixDrafter()
     default = None if drafter == "none" else drafter or names[0]
-    return ReferenceEngine(
-        model_id, target, drafters, tokenizer, default_drafter=default, max_waiting=max_waiting
-    )
+    if max_kv_tokens is None:
+        max_kv_tokens = max(target.config.context_length, 4096 * max_running)
+    limits = Limits(max_running, max_waiting, max_kv_tokens)
+    return ReferenceEngine(model_id, target, drafters, tokenizer, default_drafter=default, limits=limits)

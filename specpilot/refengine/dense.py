@@ -15,26 +15,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.engines.base import NumericMode
-from specpilot.errors import ConfigError, EngineError
+from specpilot.errors import ConfigError
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.dense_checkpoint import IGNORED_PREFIXES, dense_shapes
 from specpilot.refengine.dense_config import DenseConfig
 from specpilot.refengine.dense_families import read_dense_config
 from specpilot.refengine.dense_layer import DenseLayer
 from specpilot.refengine.embedding import EmbeddingTable
-from specpilot.refengine.model import TargetOutput
+from specpilot.refengine.layered import LayeredModel
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import Rope, rotation_of
 from specpilot.refengine.state import SequenceState
 
-__all__ = ["BLOCK_ROWS", "DenseModel", "load_dense"]
-
-BLOCK_ROWS = 256
-"""Rows that run through the layers together, which bounds the memory of a long prompt's activations."""
+__all__ = ["DenseModel", "load_dense"]
 
 
-class DenseModel:
+class DenseModel(LayeredModel):
     """A dense target with its weights. Any number of sequences; one forward at a time.
 
     The weights are kept once, packed, as BF16 wherever they are BF16 numbers.
@@ -60,16 +57,18 @@ class DenseModel:
         self._embedding = EmbeddingTable(self._head.packed if config.tie_word_embeddings else table)
         del table
         final = tensors[f"{prefix}norm.weight"].float()
-        self._norm = RmsNorm(config.is_final_norm_centred + final, config.norm_eps)
         self._embedding_norm = RmsNorm(torch.ones(config.hidden_size), config.norm_eps)
         rotations = {rope: _rotation(rope, config) for rope in set(config.ropes)}
-        self._layers = []
+        self._dense_layers: list[DenseLayer] = []
         for number, rope in enumerate(config.ropes):
 
             def weights(name: str, number: int = number) -> Tensor:
                 return tensors[f"{prefix}layers.{number}.{name}"]
 
-            self._layers.append(DenseLayer(weights, config, rotations[rope], config.window_of(number)))
+            window = config.window_of(number)
+            self._dense_layers.append(DenseLayer(weights, config, number, rotations[rope], window))
+        norm = RmsNorm(config.is_final_norm_centred + final, config.norm_eps)
+        super().__init__(self._dense_layers, norm)
 
     @property
     def architecture(self) -> str:
@@ -82,13 +81,13 @@ class DenseModel:
         return (
             self._head.memory_bytes
             + self._embedding.memory_bytes
-            + sum(layer.memory_bytes for layer in self._layers)
+            + sum(layer.memory_bytes for layer in self._dense_layers)
         )
 
     def new_state(self, max_tokens: int) -> SequenceState:
         """Empty state of a sequence of at most ``max_tokens`` tokens; RequestError beyond the context
         length."""
-        return SequenceState(self.config, max_tokens, torch.float32)
+        return SequenceState(self.config, max_tokens)
 
     @torch.inference_mode()
     def embed(self, ids: Tensor) -> Tensor:
@@ -98,40 +97,6 @@ class DenseModel:
         if self.config.embedding_scale != 1:
             rows *= np.float32(self.config.embedding_scale)
         return torch.from_numpy(self._embedding_norm.arrays(rows) if self.config.has_embedding_norm else rows)
-
-    @torch.inference_mode()
-    def forward(self, ids: Tensor, state: SequenceState, *, taps: tuple[int, ...] = ()) -> TargetOutput:
-        """Run T tokens that follow the committed ones, each seeing those before it that its layer's window
-        reaches.
-
-        The rows stay pending until ``state.commit``.
-
-        Parameters
-        ----------
-        ids : Tensor, (T,), int64
-            T >= 1; together with the committed tokens at most ``state.max_tokens``.
-        state
-            Made by :meth:`new_state` of this model, nothing pending.
-        taps
-            Layers, counted from 0, whose output is wanted.
-        """
-        for tap in taps:
-            if not 0 <= tap < self.config.num_layers:
-                raise EngineError(f"taps: got layer {tap}, expected 0 to {self.config.num_layers - 1}")
-        rows = self.embed(ids).numpy()
-        state.open_rows(len(rows))
-        hidden = np.empty_like(rows)
-        tapped = {tap: np.empty_like(rows) for tap in taps}
-        for first in range(0, len(rows), BLOCK_ROWS):
-            block = slice(first, first + BLOCK_ROWS)
-            x = rows[block]
-            for number, layer in enumerate(self._layers):
-                layer.arrays(x, state.num_tokens + first, state.kv[number])
-                if number in tapped:
-                    tapped[number][block] = x
-            hidden[block] = self._norm.arrays(x)
-        joined = np.concatenate([tapped[tap] for tap in taps], 1) if taps else rows[:, :0]
-        return TargetOutput(torch.from_numpy(hidden), torch.from_numpy(joined))
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

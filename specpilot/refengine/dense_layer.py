@@ -14,8 +14,8 @@ from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order
-from specpilot.refengine.state import KvCache
-from specpilot_kernels.chain_attention import chain_attention
+from specpilot.refengine.state import Batch
+from specpilot_kernels.chain_attention import batch_attention
 
 __all__ = ["DenseAttention", "DenseLayer", "Weights"]
 
@@ -28,6 +28,8 @@ class DenseAttention:
 
     Parameters
     ----------
+    index
+        The layer's number, which names its part of a sequence's state.
     rotation : array, (positions, rotated pairs, 2)
         Cosine and sine; no pairs for a layer without rotation.
     window : int or None
@@ -35,7 +37,12 @@ class DenseAttention:
     """
 
     def __init__(
-        self, weights: Weights, config: DenseConfig, rotation: NDArray[np.float32], window: int | None
+        self,
+        weights: Weights,
+        config: DenseConfig,
+        index: int,
+        rotation: NDArray[np.float32],
+        window: int | None,
     ) -> None:
         heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
         order = pair_order(dim, dim)
@@ -64,16 +71,14 @@ class DenseAttention:
         )
         self._scales = torch.cat(scales).numpy()
         self._eps = None if config.qk_norm == "none" else config.norm_eps
-        self._rotation, self._window = rotation, window
+        self._index, self._rotation, self._window = index, rotation, window
 
-    def arrays(self, x: NDArray[np.float32], position: int, cache: KvCache) -> NDArray[np.float32]:
-        """Rows x (T, hidden) at ``position`` and on; their keys and values go into the cache."""
-        keys, values = cache.reserve(position + len(x))
-        attended = chain_attention(
+    def arrays(self, x: NDArray[np.float32], batch: Batch) -> NDArray[np.float32]:
+        """(rows, hidden) -> (rows, hidden); keys and values of the batch's rows go into their caches."""
+        attended = batch_attention(
             self._input.arrays(x),
-            keys,
-            values,
-            position,
+            batch.kv,
+            self._index,
             self._scales,
             self._rotation,
             self._eps,
@@ -91,12 +96,17 @@ class DenseLayer:
     """x += post(attention(norm(x))); x += post(mlp(norm(x))), where ``post`` is a norm or nothing."""
 
     def __init__(
-        self, weights: Weights, config: DenseConfig, rotation: NDArray[np.float32], window: int | None
+        self,
+        weights: Weights,
+        config: DenseConfig,
+        index: int,
+        rotation: NDArray[np.float32],
+        window: int | None,
     ) -> None:
         def norm(name: str, eps: float) -> RmsNorm:
             return RmsNorm(config.is_norm_centred + weights(f"{name}_layernorm.weight").float(), eps)
 
-        self._attention = DenseAttention(weights, config, rotation, window)
+        self._attention = DenseAttention(weights, config, index, rotation, window)
         self._mlp = Mlp(
             *(weights(f"mlp.{name}_proj.weight") for name in ("gate", "up", "down")),
             has_gelu=config.activation == "gelu_tanh",
@@ -117,9 +127,9 @@ class DenseLayer:
         """Bytes of the packed weights."""
         return self._attention.memory_bytes + self._mlp.memory_bytes
 
-    def arrays(self, x: NDArray[np.float32], position: int, cache: KvCache) -> None:
-        """Advance rows x (T, hidden) in place."""
-        attended = self._attention.arrays(self._before_attention.arrays(x), position, cache)
+    def arrays(self, x: NDArray[np.float32], batch: Batch) -> None:
+        """Advance the batch's rows x, (rows, hidden), in place."""
+        attended = self._attention.arrays(self._before_attention.arrays(x), batch)
         x += attended if self._after is None else self._after[0].arrays(attended)
         fed = self._mlp.arrays(self._before_mlp.arrays(x))
         x += fed if self._after is None else self._after[1].arrays(fed)

@@ -40,7 +40,7 @@ from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.eagle3_checkpoint import eagle3_shapes
 from specpilot.refengine.eagle3_config import Eagle3Config
 from specpilot.refengine.eagle3_layer import Eagle3Layer
-from specpilot.refengine.state import KvCache
+from specpilot_kernels.chain_attention import KvMemory
 from specpilot_kernels.draft_candidates import top_candidates
 
 __all__ = ["MAX_CHAIN_ROWS", "NUM_CANDIDATES", "Eagle3Drafter", "Eagle3State", "load_eagle3"]
@@ -63,7 +63,7 @@ class Eagle3State:
     without a committed token. The cache holds ``num_tokens - 1`` pairs, rows behind them are scratch.
     """
 
-    cache: KvCache
+    cache: KvMemory
     max_tokens: int
     num_tokens: int = 0
     feature: _Array | None = None

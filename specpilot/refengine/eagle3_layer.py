@@ -17,8 +17,7 @@ from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot.refengine.state import KvCache
-from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.chain_attention import KvMemory, chain_attention
 from specpilot_kernels.context_write import context_write
 
 __all__ = ["Eagle3Layer"]
@@ -63,28 +62,30 @@ class Eagle3Layer:
         pairs: _Array = torch.view_as_real(table).contiguous().numpy()
         return pairs
 
-    def new_cache(self, max_pairs: int) -> KvCache:
+    def new_cache(self, max_pairs: int) -> KvMemory:
         """Room for so many pairs, drafted rows included."""
         if max_pairs > len(self._rotation):
             self._rotation = self._rotation_table(max_pairs)
-        return KvCache(self._config.num_kv_heads, self._config.head_dim, max_pairs, torch.float32)
+        return KvMemory(1, self._config.num_kv_heads, self._config.head_dim, max_pairs)
 
     def features(self, taps: _Array) -> _Array:
         """Outputs of the tapped layers (n, taps * H), n >= 1 -> features (n, H)."""
         return self._features.arrays(taps)
 
-    def write_pairs(self, cache: KvCache, position: int, embedded: _Array, features: _Array) -> None:
+    def write_pairs(self, cache: KvMemory, position: int, embedded: _Array, features: _Array) -> None:
         """Keys and values of pairs from ``position`` on; both (n, H), n >= 1."""
-        keys, values = cache.reserve(position + len(embedded))
+        cache.reserve(position + len(embedded))
+        keys, values = cache.buffer[0]
         projected = self._key_value.arrays(self._fuse(embedded, features))
         context_write(projected, keys[None], values[None], position, self._key_scales, self._rotation, None)
 
-    def step(self, cache: KvCache, position: int, embedded: _Array, hidden: _Array) -> _Array:
+    def step(self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array) -> _Array:
         """One row: embedding and hidden state (1, H) -> the next hidden state (1, H), before the final norm.
 
         It sees the pairs before ``position`` and itself; its own key and value go into the cache there.
         """
-        keys, values = cache.reserve(position + 1)
+        cache.reserve(position + 1)
+        keys, values = cache.buffer[0]
         projected = self._query_key_value.arrays(self._fuse(embedded, hidden))
         attended = chain_attention(projected, keys, values, position, self._scales, self._rotation, None)
         hidden = hidden + self._out.arrays(attended)

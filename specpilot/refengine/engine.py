@@ -1,12 +1,10 @@
-"""The reference engine: one request at a time, plain or speculative, readable and deterministic."""
+"""The reference engine: several requests at a time, plain or speculative, each as if it were alone."""
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Generator, Iterator, Sequence
-
-import torch
+import functools
+import weakref
+from collections.abc import Iterator, Sequence
 
 from specpilot.draft.drafter import Drafter
 from specpilot.engines.base import (
@@ -14,24 +12,19 @@ from specpilot.engines.base import (
     Chunk,
     EngineDescription,
     EngineHealth,
-    FinishReason,
     GenerateRequest,
     ScoreResult,
-    StepRecord,
 )
-from specpilot.errors import Cancelled, RequestError
-from specpilot.refengine.sampler import argmax_ids, token_logprobs
-from specpilot.refengine.sequence import DecodingSequence
+from specpilot.errors import RequestError
+from specpilot.refengine.batch_step import run_step
+from specpilot.refengine.generation import Generation
+from specpilot.refengine.scheduler import Limits, Scheduler
+from specpilot.refengine.scoring import Scoring
 from specpilot.refengine.target import Target
-from specpilot.refengine.text_stream import TextStream
 from specpilot.refengine.tokenizer import ChatTokenizer
-from specpilot.refengine.turns import Turns
 from specpilot_kernels.cpu_jit import num_threads
 
-__all__ = ["PREFILL_ROWS", "ReferenceEngine"]
-
-# Rows of one prefill forward: long enough for the matrix products, short enough to cancel and bound memory.
-PREFILL_ROWS = 256
+__all__ = ["ReferenceEngine"]
 
 
 class ReferenceEngine:
@@ -41,8 +34,8 @@ class ReferenceEngine:
     ----------
     drafters
         By name. ``default_drafter`` is what the description recommends to callers that name none.
-    max_waiting
-        Requests that may wait for their turn; one more is refused with Overloaded.
+    limits
+        Requests that run and wait, and the room they may take; what is beyond is refused.
     """
 
     def __init__(
@@ -53,11 +46,13 @@ class ReferenceEngine:
         tokenizer: ChatTokenizer,
         *,
         default_drafter: str | None,
-        max_waiting: int,
+        limits: Limits,
     ) -> None:
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self._model_id, self._default_drafter = model_id, default_drafter
-        self._turns = Turns(max_waiting)
+        # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
+        self._scheduler = Scheduler(functools.partial(run_step, target), limits)
+        weakref.finalize(self, self._scheduler.stop)
 
     def describe(self) -> EngineDescription:
         config = self.target.config
@@ -77,8 +72,8 @@ class ReferenceEngine:
         )
 
     def health(self) -> EngineHealth:
-        running, waiting = self._turns.counts()
-        is_draining = self._turns.is_draining
+        running, waiting = self._scheduler.counts()
+        is_draining = self._scheduler.is_draining
         return EngineHealth(not is_draining, is_draining, running, waiting)
 
     def tokenize(self, text: str) -> list[int]:
@@ -95,47 +90,26 @@ class ReferenceEngine:
         if request.drafter is not None and request.drafter not in self.drafters:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
-        return _Answer(self, request, cancel or CancelToken(), self._turns.take_ticket())
+        drafter = None if request.drafter is None else self.drafters[request.drafter]
+        job = Generation(self.target, drafter, self.tokenizer, request, cancel or CancelToken())
+        self._scheduler.submit(job)
+        return _Answer(self, job)
 
-    @torch.inference_mode()
     def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
         self._check_ids(token_ids, 0)
         if not 1 <= start <= len(token_ids):
             raise RequestError(
                 f"start: got {start}, expected 1 to {len(token_ids)} (the first token has no context)"
             )
-        ticket = self._turns.take_ticket()
+        job = Scoring(self.target, token_ids, start, cancel or CancelToken())
+        self._scheduler.submit(job)
         try:
-            cancel = cancel or CancelToken()
-            if not self._turns.wait(ticket, cancel):
-                raise Cancelled("score: cancelled while it waited for its turn")
-            state = self.target.new_state(len(token_ids))
-            chosen: list[float] = []
-            best_ids: list[int] = []
-            best: list[float] = []
-            for first in range(0, len(token_ids) - 1, PREFILL_ROWS):
-                if cancel.is_cancelled:
-                    raise Cancelled(f"score: cancelled after {first} of {len(token_ids)} tokens")
-                rows = torch.tensor(token_ids[first : min(first + PREFILL_ROWS, len(token_ids) - 1)])
-                hidden = self.target.forward(rows, state).hidden
-                state.commit(len(rows))
-                skip = max(0, start - 1 - first)
-                if skip >= len(rows):
-                    continue
-                logits = self.target.logits(hidden[skip:])
-                labels = list(token_ids[first + skip + 1 : first + len(rows) + 1])
-                ids = argmax_ids(logits)
-                logprobs = torch.log_softmax(logits.double(), dim=-1)
-                pairs = logprobs.gather(-1, torch.tensor([labels, ids]).T)
-                chosen += pairs[:, 0].tolist()
-                best_ids += ids
-                best += pairs[:, 1].tolist()
-            return ScoreResult(start, tuple(chosen), tuple(best_ids), tuple(best))
+            return job.outbox.get()
         finally:
-            self._turns.give_back(ticket)
+            self._scheduler.give_up(job)
 
     def drain(self, timeout_s: float) -> bool:
-        return self._turns.drain(timeout_s)
+        return self._scheduler.drain(timeout_s)
 
     def _check_ids(self, ids: Sequence[int], max_new_tokens: int) -> None:
         config = self.target.config
@@ -156,92 +130,35 @@ class ReferenceEngine:
 
 
 class _Answer(Iterator[Chunk]):
-    """One running request. Holds its place in the queue from creation until it ends or is closed."""
+    """Chunks of one request, read by one thread; the request runs until it ends or this is closed."""
 
-    def __init__(
-        self, engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
-    ) -> None:
-        self._engine, self._ticket = engine, ticket
-        self._chunks = _decode(engine, request, cancel, ticket)
+    def __init__(self, engine: ReferenceEngine, job: Generation) -> None:
+        # The engine stops when nobody holds it.
+        self._engine, self._job, self._has_ended = engine, job, False
 
     def __next__(self) -> Chunk:
+        if self._has_ended:
+            raise StopIteration
+        job, scheduler = self._job, self._engine._scheduler
+        if job.cancel.is_cancelled:
+            self.close()
+            return Chunk((), "", finish_reason="cancelled")
+        was_blocked = job.is_blocked
         try:
-            # Entered here and left before returning: the mode belongs to the thread, not to the iterator.
-            with torch.inference_mode():
-                chunk = next(self._chunks)
+            chunk = job.outbox.get()
         except BaseException:
             self.close()
             raise
         if chunk.finish_reason is not None:
-            self.close()
+            self._has_ended = True
+        elif was_blocked:
+            scheduler.wake()
         return chunk
 
     def close(self) -> None:
-        self._chunks.close()
-        self._engine._turns.give_back(self._ticket)
+        if not self._has_ended:
+            self._has_ended = True
+            self._engine._scheduler.give_up(self._job)
 
     def __del__(self) -> None:
         self.close()
-
-
-def _decode(
-    engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
-) -> Generator[Chunk, None, None]:
-    params = request.sampling
-    text = TextStream(params.stop)
-    eos_ids = () if params.ignore_eos else engine.target.config.eos_ids
-    num_left = params.max_new_tokens
-
-    def chunk(token_ids: list[int], logits: torch.Tensor, step: StepRecord | None) -> Chunk:
-        """Cut the step's tokens at the first reason to end, and turn them into text."""
-        nonlocal num_left
-        kept: list[int] = []
-        out, reason = "", None
-        for token_id in token_ids:
-            kept.append(token_id)
-            num_left -= 1
-            out += "" if token_id in eos_ids else text.feed(engine.tokenizer.token_bytes(token_id))
-            reason = _reason(text.is_stopped or token_id in eos_ids, num_left)
-            if reason is not None:
-                out += text.finish()
-                break
-        logprobs = () if params.top_logprobs is None else token_logprobs(logits, kept, params.top_logprobs)
-        return Chunk(tuple(kept), out, logprobs, step, reason)
-
-    if not engine._turns.wait(ticket, cancel):
-        yield Chunk((), "", finish_reason="cancelled")
-        return
-    seed = secrets.randbits(63) if params.seed is None else params.seed
-    drafter = None if request.drafter is None else engine.drafters[request.drafter]
-    live = DecodingSequence(
-        engine.target, drafter, params, torch.Generator().manual_seed(seed), len(request.prompt_ids)
-    )
-    for first in range(0, len(request.prompt_ids), PREFILL_ROWS):
-        if cancel.is_cancelled:
-            yield Chunk((), "", finish_reason="cancelled")
-            return
-        live.prefill(request.prompt_ids[first : first + PREFILL_ROWS])
-    now = chunk([live.first_token()], live.last_logits, None)
-    yield now
-    while now.finish_reason is None:
-        if cancel.is_cancelled:
-            yield Chunk((), text.finish(), finish_reason="cancelled")
-            return
-        began = time.perf_counter()
-        result = live.step()
-        record = StepRecord(
-            num_drafted=result.num_drafted,
-            num_correct_drafts=len(result.token_ids) - 1,
-            bonus_id=result.token_ids[-1],
-            draft_us=result.draft_us,
-            verify_us=result.verify_us,
-            total_us=(time.perf_counter() - began) * 1e6,
-        )
-        now = chunk(result.token_ids, live.last_logits, record)
-        yield now
-
-
-def _reason(is_stopped: bool, num_left: int) -> FinishReason | None:
-    if is_stopped:
-        return "stop"
-    return "length" if num_left == 0 else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.refengine.numerics import Projection, Rows
+from specpilot.refengine.numerics import Projection
 from specpilot_kernels.gelu_mul import gelu_mul
 from specpilot_kernels.silu_mul import silu_mul
 
@@ -19,7 +18,6 @@ class Mlp:
 
     def __init__(self, gate: Tensor, up: Tensor, down: Tensor, *, has_gelu: bool = False) -> None:
         """The activation is SiLU, or the tanh form of GELU."""
-        self._inner, self._hidden = gate.shape
         self._gate_up = Projection(gate, up)
         self._down = Projection(down)
         self._has_gelu = has_gelu
@@ -29,16 +27,7 @@ class Mlp:
         """Bytes of the packed weights."""
         return self._gate_up.memory_bytes + self._down.memory_bytes
 
-    def __call__(self, x: Tensor) -> Tensor:
-        gate_up = self._gate_up(x)
-        gate = gate_up[:, : self._inner]
-        activated = F.gelu(gate, approximate="tanh") if self._has_gelu else F.silu(gate)
-        return self._down(activated.mul_(gate_up[:, self._inner :]))
-
     def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The same in compiled kernels: a row's bits depend on the row alone."""
+        """(rows, hidden) -> (rows, hidden): a row's bits depend on the row alone."""
         gated = gelu_mul if self._has_gelu else silu_mul
         return self._down.arrays(gated(self._gate_up.arrays(x)))
-
-    def row_functions(self) -> list[tuple[Rows, int]]:
-        return [(self, self._hidden)]

@@ -1,4 +1,4 @@
-"""One sequence being decoded: its target state, its drafter state, and the step that advances both."""
+"""One sequence being decoded: its target state, its drafter state, and what a step does to both."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specpilot.draft.drafter import Drafter
+from specpilot.draft.drafter import Draft, Drafter
 from specpilot.engines.base import SamplingParams
 from specpilot.refengine.sampler import argmax_ids, probabilities, sample
 from specpilot.refengine.target import Target
 from specpilot.verify.chain import verify_greedy, verify_sampled
 
-__all__ = ["DecodingSequence", "StepResult"]
+__all__ = ["DecodingSequence", "StepResult", "room_for"]
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """Tokens of a step, accepted drafts first and the bonus last, with what it took (microseconds)."""
+    """Tokens of a step, accepted drafts first and the bonus last; ``draft_us`` is what drafting took."""
 
     token_ids: list[int]
     num_drafted: int
     draft_us: float
-    verify_us: float
 
 
 class DecodingSequence:
-    """State and arithmetic of one request; knows nothing of text, queues or stopping.
+    """State and arithmetic of one request; knows nothing of text, queues or other requests.
 
-    Between steps every token but the last one is committed; the last one is the anchor, the root of the next step.
-    ``last_logits`` (R, V) float32 are the rows the newest tokens were chosen from, in their order.
+    A step is *opened* (rows are chosen and announced to the state), run by whoever runs the batch, and *accepted*;
+    what the accepting call says is kept must then be committed. Between steps every token but the last one is
+    committed; the last one is the anchor, the root of the next step. ``last_logits`` (R, V) float32 are the rows the
+    newest tokens were chosen from, in their order.
     """
 
     def __init__(
@@ -41,40 +42,53 @@ class DecodingSequence:
         drafter: Drafter | None,
         params: SamplingParams,
         generator: torch.Generator,
-        num_prompt_tokens: int,
+        prompt_ids: Sequence[int],
     ) -> None:
-        self._target, self._drafter, self._params, self._generator = target, drafter, params, generator
-        self._max_tokens = min(target.config.context_length, num_prompt_tokens + params.max_new_tokens)
-        # A step may reach past the last token that is kept: the drafts after it.
-        room = self._max_tokens + (0 if drafter is None else drafter.block_size)
-        self._room = min(target.config.context_length, room)
-        self._state = target.new_state(self._room)
+        self._drafter, self._params, self._generator = drafter, params, generator
+        self._prompt_ids = prompt_ids
+        self._room = room_for(target, drafter, len(prompt_ids) + params.max_new_tokens)
+        self.state = target.new_state(self._room)
         self._draft_state = None if drafter is None else drafter.new_state(self._room)
+        self.target_taps = () if drafter is None else drafter.target_taps
         self._anchor = -1
+        self._rows = torch.empty(0, dtype=torch.int64)
+        self._draft: Draft | None = None
+        self._draft_us = 0.0
         self.last_logits = torch.empty(0, target.config.vocab_size)
 
-    def prefill(self, ids: Sequence[int]) -> None:
-        """Run the next part of the prompt and commit it."""
-        hidden = self._run(torch.tensor(ids), len(ids))
-        self._last_hidden = hidden[-1:]
+    @property
+    def num_prompt_left(self) -> int:
+        """Prompt tokens that have not been run; 0 once the answer has begun."""
+        return max(0, len(self._prompt_ids) - self.state.num_tokens)
 
-    def first_token(self) -> int:
-        """The token after the prompt."""
-        self.last_logits = self._target.logits(self._last_hidden)
-        self._anchor = self._choose(self.last_logits)
+    def open_prompt(self, num_rows: int) -> Tensor:
+        """Open the next ``num_rows`` tokens of the prompt, 1 to ``num_prompt_left``."""
+        begin = self.state.num_tokens
+        self._rows = torch.tensor(self._prompt_ids[begin : begin + num_rows])
+        self.state.open_rows(num_rows, is_decided=True)
+        return self._rows
+
+    def accept_prompt(self, taps: Tensor) -> None:
+        """All opened rows are kept."""
+        self._append_context(len(self._rows), taps)
+
+    def choose_first(self, logits: Tensor) -> int:
+        """The token after the prompt, from the logits (1, V) of the prompt's last token."""
+        self.last_logits = logits
+        self._anchor = self._choose(logits)
         return self._anchor
 
-    def step(self) -> StepResult:
-        """One verify step: draft (if there is a drafter and room), run the target once, keep what it confirms."""
-        begun = time.perf_counter()
+    def open_step(self) -> Tensor:
+        """Open the anchor and, if there is a drafter and room, what it proposes to follow it."""
+        began = time.perf_counter()
         num_positions = 0
         if self._drafter is not None:
-            num_positions = min(self._drafter.block_size - 1, self._room - self._state.num_tokens - 1)
-        draft = None
-        ids = torch.tensor([self._anchor])
+            num_positions = min(self._drafter.block_size - 1, self._room - self.state.num_tokens - 1)
+        self._draft = None
+        self._rows = torch.tensor([self._anchor])
         if num_positions > 0:
             assert self._drafter is not None and self._draft_state is not None
-            draft = self._drafter.propose(
+            self._draft = self._drafter.propose(
                 self._draft_state,
                 self._anchor,
                 temperature=0.0 if self._params.is_greedy else self._params.temperature,
@@ -82,13 +96,17 @@ class DecodingSequence:
                 num_positions=num_positions,
             )
             # A drafter may find nothing worth a row: the step is then a plain one.
-            draft = draft if draft.token_ids.shape[0] else None
-        if draft is not None:
-            ids = torch.cat((ids, draft.token_ids))
-        drafted = time.perf_counter()
-        taps = () if self._drafter is None else self._drafter.target_taps
-        out = self._target.forward(ids, self._state, taps=taps)
-        logits = self._target.logits(out.hidden)
+            if len(self._draft.token_ids):
+                self._rows = torch.cat((self._rows, self._draft.token_ids))
+            else:
+                self._draft = None
+        self.state.open_rows(len(self._rows), is_decided=self._draft is None)
+        self._draft_us = (time.perf_counter() - began) * 1e6
+        return self._rows
+
+    def accept_step(self, logits: Tensor, taps: Tensor) -> StepResult:
+        """Choose tokens from the logits (R, V) of the opened rows; as many rows as tokens are kept."""
+        draft = self._draft
         if draft is None:
             tokens = [self._choose(logits)]
         else:
@@ -101,29 +119,22 @@ class DecodingSequence:
                     draft.token_ids, draft.support_ids, draft.q_rows, p_rows, self._generator
                 )
             tokens = [*draft.token_ids[: result.num_correct_drafts].tolist(), result.bonus_id]
-        self._commit(ids, out.taps, len(tokens))
+        self._append_context(len(tokens), taps)
         self._anchor = tokens[-1]
         self.last_logits = logits[: len(tokens)]
-        done = time.perf_counter()
-        return StepResult(
-            tokens,
-            0 if draft is None else draft.token_ids.shape[0],
-            (drafted - begun) * 1e6,
-            (done - drafted) * 1e6,
-        )
+        return StepResult(tokens, 0 if draft is None else len(draft.token_ids), self._draft_us)
 
-    def _run(self, ids: Tensor, num_kept: int) -> Tensor:
-        taps = () if self._drafter is None else self._drafter.target_taps
-        out = self._target.forward(ids, self._state, taps=taps)
-        self._commit(ids, out.taps, num_kept)
-        return out.hidden
-
-    def _commit(self, ids: Tensor, taps: Tensor, num_kept: int) -> None:
-        self._state.commit(num_kept)
+    def _append_context(self, num_kept: int, taps: Tensor) -> None:
         if self._drafter is not None and self._draft_state is not None:
-            self._drafter.append_context(self._draft_state, ids[:num_kept], taps[:num_kept])
+            self._drafter.append_context(self._draft_state, self._rows[:num_kept], taps[:num_kept])
 
     def _choose(self, logits: Tensor) -> int:
         if self._params.is_greedy:
             return argmax_ids(logits)[0]
         return sample(probabilities(logits, self._params)[0], self._generator)
+
+
+def room_for(target: Target, drafter: Drafter | None, num_tokens: int) -> int:
+    """Tokens a state must hold for ``num_tokens`` of prompt and answer: a step may reach past the last one kept."""
+    past_the_end = 0 if drafter is None else drafter.block_size
+    return min(target.config.context_length, num_tokens + past_the_end)

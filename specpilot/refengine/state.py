@@ -2,67 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from collections.abc import Sequence
 
 from specpilot.errors import EngineError, RequestError
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.dense_config import DenseConfig
-from specpilot.refengine.gdn_rules import PrefixRule, Written, stack_layers
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments
+from specpilot_kernels.gdn_rows import GdnMemory, GdnPart, GdnSegments, GdnShape, gdn_commit
 
-__all__ = ["KV_BLOCK_TOKENS", "KvCache", "SequenceState"]
-
-KV_BLOCK_TOKENS = 256
-"""Key and value buffers grow in steps of this many tokens, doubling once they are larger."""
-
-
-class KvCache:
-    """Keys and values of one attention layer, (num_kv_heads, capacity, head_dim) each.
-
-    Rows beyond the committed ones are scratch: the next forward overwrites them.
-    """
-
-    def __init__(self, num_heads: int, head_dim: int, max_tokens: int, dtype: torch.dtype) -> None:
-        self._max_tokens = max_tokens
-        self._buffer = torch.zeros(2, num_heads, min(KV_BLOCK_TOKENS, max_tokens), head_dim, dtype=dtype)
-
-    @property
-    def memory_bytes(self) -> int:
-        return self._buffer.nbytes
-
-    def reserve(self, num_tokens: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Room for so many tokens in all; the buffers of keys and values as arrays, written by who asked."""
-        if num_tokens > self._buffer.shape[2]:
-            self._grow(num_tokens)
-        keys, values = self._buffer.numpy()
-        return keys, values
-
-    def write(self, position: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store rows, (T, num_kv_heads, head_dim), at ``position``; views of all rows up to the last one come
-        back."""
-        end = position + keys.shape[0]
-        if end > self._buffer.shape[2]:
-            self._grow(end)
-        self._buffer[0, :, position:end] = keys.transpose(0, 1)
-        self._buffer[1, :, position:end] = values.transpose(0, 1)
-        return self._buffer[0, :, :end], self._buffer[1, :, :end]
-
-    def _grow(self, num_tokens: int) -> None:
-        old = self._buffer
-        wanted = max(num_tokens, 2 * old.shape[2])
-        capacity = min(-(-wanted // KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS, self._max_tokens)
-        self._buffer = old.new_zeros(2, old.shape[1], capacity, old.shape[3])
-        self._buffer[:, :, : old.shape[2]] = old
+__all__ = ["Batch", "SequenceState", "commit_rows"]
 
 
 class SequenceState:
     """State of one sequence. Not safe for use by two threads at once.
 
-    A forward leaves its rows *pending*; :meth:`commit` accepts a prefix of them, and the state is then as if
-    only these rows had been run. No snapshot is taken: attention rows are cut off by a count, the convolution
-    window is cut out of its input, and the recurrent state is rebuilt from what the rows wrote.
+    A forward leaves its rows *pending*; :meth:`commit` accepts a prefix of them, and the state is then bit for bit as
+    if only these rows had been run. No snapshot is taken: attention rows are cut off by a count, the recurrent state
+    is rebuilt from what the rows wrote. Rows that are known to be kept are *decided* from the start and cost less.
 
     Attributes
     ----------
@@ -70,40 +26,24 @@ class SequenceState:
         Committed tokens.
     max_tokens : int
         Most tokens, committed and pending together.
+    kv, gdn
+        Memory of the attention layers, and of the Gated DeltaNet layers where there are any.
     """
 
-    def __init__(self, config: TargetConfig | DenseConfig, max_tokens: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: TargetConfig | DenseConfig, max_tokens: int) -> None:
         if not 1 <= max_tokens <= config.context_length:
             raise RequestError(
                 f"max_tokens: got {max_tokens}, expected 1 to {config.context_length}, the context length",
                 param="max_tokens",
                 code="context_length_exceeded",
             )
-        self.num_tokens = 0
-        self.max_tokens = max_tokens
-        self._num_pending = 0
+        self.num_tokens, self.max_tokens = 0, max_tokens
+        self._num_pending, self._is_decided = 0, False
         num_gdn = config.layer_types.count("linear_attention") if isinstance(config, TargetConfig) else 0
-        num_attention = config.num_layers - num_gdn
-        self.kv = [
-            KvCache(config.num_kv_heads, config.head_dim, max_tokens, dtype) for _ in range(num_attention)
-        ]
-        self._recurrent, self._window = torch.empty(0, dtype=dtype), 0
-        self._conv: list[Tensor] = []
-        self._runs: list[list[Written]] = [[] for _ in range(num_gdn)]
-        if not isinstance(config, TargetConfig):
-            return
-        heads_per_group = config.gdn_num_value_heads // config.gdn_num_key_heads
-        self._recurrent = torch.zeros(
-            num_gdn,
-            config.gdn_num_key_heads,
-            config.gdn_key_dim,
-            heads_per_group * config.gdn_value_dim,
-            dtype=dtype,
-        )
-        self._window = config.gdn_conv_size - 1
-        self._conv = [
-            torch.zeros(self._window, config.gdn_conv_channels, dtype=dtype) for _ in range(num_gdn)
-        ]
+        self.kv = KvMemory(config.num_layers - num_gdn, config.num_kv_heads, config.head_dim, max_tokens)
+        self.gdn = None
+        if isinstance(config, TargetConfig) and num_gdn:
+            self.gdn = GdnMemory(num_gdn, _gdn_shape(config))
 
     @property
     def num_pending(self) -> int:
@@ -112,63 +52,93 @@ class SequenceState:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes held for committed tokens and the room beside them; pending GDN rows come on top until
-        committed."""
-        conv = sum(window.nbytes for window in self._conv)
-        return sum(cache.memory_bytes for cache in self.kv) + self._recurrent.nbytes + conv
+        """Bytes held for committed tokens, the room beside them and pending rows."""
+        return self.kv.memory_bytes + (0 if self.gdn is None else self.gdn.memory_bytes)
 
-    def open_rows(self, num_rows: int, rule: PrefixRule | None = None) -> None:
-        """Announce a forward of ``num_rows`` rows, whose recurrent part, if any, ``rule`` runs and rebuilds."""
+    def open_rows(self, num_rows: int, *, is_decided: bool = False) -> None:
+        """Announce a forward of ``num_rows`` rows and make room for them.
+
+        ``is_decided`` promises that all of them will be committed.
+        """
         if self._num_pending:
             raise EngineError(
                 f"{self._num_pending} rows are pending; commit a prefix of them (0 drops all) first"
             )
-        if num_rows < 1 or self.num_tokens + num_rows > self.max_tokens:
+        end = self.num_tokens + num_rows
+        if num_rows < 1 or end > self.max_tokens:
             raise RequestError(
                 f"rows: got {num_rows} after {self.num_tokens} tokens, expected 1 to "
                 f"{self.max_tokens - self.num_tokens} (the sequence holds {self.max_tokens})",
                 param="max_tokens",
                 code="context_length_exceeded",
             )
-        self._num_pending = num_rows
-        if rule is not None:
-            self._rule = rule
+        self.kv.reserve(end)
+        if self.gdn is not None and not is_decided:
+            self.gdn.make_room(num_rows)
+        self._num_pending, self._is_decided = num_rows, is_decided
 
-    @torch.inference_mode()
     def commit(self, num_rows: int) -> None:
         """Accept the first ``num_rows`` pending rows; 0 drops all."""
-        if not 0 <= num_rows <= self._num_pending:
+        commit_rows([self], [num_rows])
+
+    def kv_part(self) -> KvPart:
+        """The pending rows, for the attention kernel."""
+        return KvPart(self.kv, self._num_pending, self.num_tokens)
+
+    def gdn_part(self) -> GdnPart:
+        """The pending rows, for the GDN kernels; the sequence has such layers."""
+        assert self.gdn is not None
+        return GdnPart(self.gdn, self._num_pending, self._is_decided)
+
+    def check_commit(self, num_rows: int) -> bool:
+        """Whether the recurrent state must be rebuilt for it; EngineError if it cannot be done."""
+        least = self._num_pending if self._is_decided else 0
+        if not least <= num_rows <= self._num_pending:
             raise EngineError(
-                f"commit: got {num_rows} rows, expected 0 to {self._num_pending}, the pending ones"
+                f"commit: got {num_rows} rows, expected {least} to {self._num_pending}, the pending ones"
             )
-        if num_rows and self._runs:
-            run_index = (num_rows - 1) // self._rule.max_rows
-            runs = [layer_runs[run_index] for layer_runs in self._runs]
-            if run_index > 0:
-                self._recurrent = torch.stack([run.start for run in runs])
-            rows_of_run = num_rows - run_index * self._rule.max_rows
-            self._rule.advance_(self._recurrent, stack_layers(runs, self._recurrent), rows_of_run)
-        # A clone, so that a window of three rows does not keep a prompt's worth of rows alive.
-        self._conv = [inputs[num_rows : num_rows + self._window].clone() for inputs in self._conv]
-        self._runs = [[] for _ in self._runs]
+        return self.gdn is not None and not self._is_decided and num_rows > 0
+
+    def close_rows(self, num_rows: int) -> None:
+        """The end of a commit: ``num_rows`` of the pending rows are kept."""
         self.num_tokens += num_rows
         self._num_pending = 0
 
-    def extend_conv(self, gdn_index: int, rows: Tensor) -> Tensor:
-        """Append convolution inputs, (T, channels); they come back with the rows their windows reach back to
-        in front."""
-        before = self._conv[gdn_index]
-        self._conv[gdn_index] = inputs = torch.cat((before, rows))
-        return inputs if len(before) == self._window else inputs[-(len(rows) + self._window) :]
 
-    def recurrent_start(self, gdn_index: int) -> Tensor:
-        """Recurrent state before the next run of a layer."""
-        runs = self._runs[gdn_index]
-        if not runs:
-            return self._recurrent[gdn_index]
-        state = runs[-1].start.clone()
-        self._rule.advance_(state, runs[-1], self._rule.max_rows)
-        return state
+class Batch:
+    """Pending rows of several sequences, in one order for all layers.
 
-    def extend_recurrent(self, gdn_index: int, run: Written) -> None:
-        self._runs[gdn_index].append(run)
+    Attributes
+    ----------
+    num_rows : int
+    kv : KvSegments
+    gdn : GdnSegments or None
+        None for a target without Gated DeltaNet layers.
+    """
+
+    def __init__(self, states: Sequence[SequenceState]) -> None:
+        self.kv = KvSegments([state.kv_part() for state in states])
+        self.gdn = None if states[0].gdn is None else GdnSegments([state.gdn_part() for state in states])
+        self.num_rows = self.kv.num_rows
+
+
+def commit_rows(states: Sequence[SequenceState], num_kept: Sequence[int]) -> None:
+    """:meth:`SequenceState.commit` for several sequences of one target at once."""
+    rebuilt = [
+        (state, kept) for state, kept in zip(states, num_kept, strict=True) if state.check_commit(kept)
+    ]
+    if rebuilt:
+        segments = GdnSegments([state.gdn_part() for state, _ in rebuilt])
+        gdn_commit(segments, [kept for _, kept in rebuilt])
+    for state, kept in zip(states, num_kept, strict=True):
+        state.close_rows(kept)
+
+
+def _gdn_shape(config: TargetConfig) -> GdnShape:
+    return GdnShape(
+        config.gdn_num_key_heads,
+        config.gdn_num_value_heads // config.gdn_num_key_heads,
+        config.gdn_key_dim,
+        config.gdn_value_dim,
+        config.gdn_conv_size,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention, chain_attention
+from specpilot_kernels.chain_attention.memory import KV_BLOCK_TOKENS
 from specpilot_kernels.chain_attention.reference import chain_attention_reference
 
 EPS = 1e-6
@@ -40,6 +42,14 @@ class Case:
         cache = keys.numpy(), values.numpy()
         out = chain_attention(rows.numpy(), *cache, position, scales, rotation, EPS, is_block=is_block)
         return torch.from_numpy(out), keys, values
+
+    def memory(self, num_layers: int = 1, max_tokens: int | None = None) -> KvMemory:
+        """The case's cache in every layer."""
+        num_groups, capacity, dim = self.keys.shape
+        memory = KvMemory(num_layers, num_groups, dim, capacity)
+        memory.buffer[:, 0], memory.buffer[:, 1] = self.keys.numpy(), self.values.numpy()
+        memory._max_tokens = max_tokens or capacity
+        return memory
 
     def reference(
         self, rows: Tensor, position: int, dtype: torch.dtype, is_block: bool = False
@@ -154,6 +164,45 @@ def test_out_is_filled_and_returned() -> None:
     assert result is out and same_bits(torch.from_numpy(out), expected)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sequences_at_once_are_sequences_alone(
+    shape: tuple[int, int, int, int], threads: int, kernel_threads: Callable[[int], None]
+) -> None:
+    """Parts of 1 to 19 rows at different positions, in either order, with caches of different capacity."""
+    kernel_threads(threads)
+    parts = [(1, 130), (8, 3), (19, 64), (1, 0), (3, 63), (8, 100)]
+    case, wide = make(shape), make(shape, CAPACITY + 77)
+    rows = [case.rows(num_rows, seed) for seed, (num_rows, _) in enumerate(parts)]
+    scales, rotation = case.scales.numpy(), case.rotation.numpy()
+    alone = [
+        (case if i % 2 else wide).run(part_rows, position)
+        for i, (part_rows, (_, position)) in enumerate(zip(rows, parts, strict=True))
+    ]
+    for order in (range(6), range(5, -1, -1)):
+        memories = [(case if i % 2 else wide).memory(num_layers=3) for i in order]
+        segments = KvSegments([KvPart(memory, *parts[i]) for memory, i in zip(memories, order, strict=True)])
+        together = torch.cat([rows[i] for i in order]).numpy()
+        out = torch.from_numpy(batch_attention(together, segments, 1, scales, rotation, EPS))
+        for part_out, memory, i in zip(out.split([parts[i][0] for i in order]), memories, order, strict=True):
+            assert same_bits(part_out, alone[i][0])
+            assert same_bits(torch.from_numpy(memory.buffer[1]), torch.stack(alone[i][1:]))
+            untouched = torch.stack(((case if i % 2 else wide).keys, (case if i % 2 else wide).values))
+            for layer in (0, 2):
+                assert same_bits(torch.from_numpy(memory.buffer[layer]), untouched)
+
+
+def test_a_grown_cache_keeps_its_tokens() -> None:
+    case = make(SHAPES[0])
+    memory = case.memory(max_tokens=1000)
+    memory.reserve(CAPACITY + 1)
+    assert memory.capacity == 2 * KV_BLOCK_TOKENS
+    rows = case.rows(4).numpy()
+    segments = KvSegments([KvPart(memory, 4, CAPACITY - 4)])
+    out = batch_attention(rows, segments, 0, case.scales.numpy(), case.rotation.numpy(), EPS)
+    assert same_bits(torch.from_numpy(out), case.run(case.rows(4), CAPACITY - 4)[0])
+
+
 def test_wrong_arguments_are_refused_with_all_shapes() -> None:
     case = make(SHAPES[0])
     rows, keys, values = case.rows(3).numpy(), case.keys.numpy(), case.values.numpy()
@@ -161,7 +210,7 @@ def test_wrong_arguments_are_refused_with_all_shapes() -> None:
     cases: list[tuple[tuple[Any, ...], str]] = [
         ((rows[:, 1:], keys, values, 0, scales, rotation, EPS), r"projected \(3, 767\)"),
         ((rows[:0], keys, values, 0, scales, rotation, EPS), r"projected \(0, 768\)"),
-        ((rows, keys, values[:, 1:], 0, scales, rotation, EPS), r"values \(2, 159, 64\)"),
+        ((rows, keys, values[:, 1:], 0, scales, rotation, EPS), r"values: got \(2, 159, 64\)"),
         ((rows, keys, values, 0, scales[1:], rotation, EPS), r"scales \(5, 64\)"),
         ((rows, keys, values, 0, scales, rotation[:, :, :1], EPS), r"rotation \(160, 8, 1\)"),
         ((rows, keys, values, 158, scales, rotation, EPS), "got 3 rows at 158, expected rows from 0 to 160"),
@@ -184,3 +233,27 @@ def test_wrong_arguments_are_refused_with_all_shapes() -> None:
             rotation[:, :0],
             EPS,
         )
+
+
+def test_wrong_batches_are_refused() -> None:
+    case = make(SHAPES[0])
+    rows, memory = case.rows(3).numpy(), case.memory()
+    scales, rotation = case.scales.numpy(), case.rotation.numpy()
+    segments = KvSegments([KvPart(memory, 3, 20)])
+    cases: list[tuple[tuple[Any, ...], str]] = [
+        ((rows[:, 1:], segments, 0, scales, rotation, EPS), r"projected \(3, 767\)"),
+        ((rows[:2], segments, 0, scales, rotation, EPS), "got 2 rows, expected 3"),
+        ((rows, segments, 1, scales, rotation, EPS), "layer 1, expected .* layers below 1"),
+        ((rows, segments, 0, scales, rotation[:21], EPS), "position 22 .* expected positions below 21"),
+        ((rows.astype(np.float64), segments, 0, scales, rotation, EPS), "projected float64"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(ValueError, match=message):
+            batch_attention(*arguments)
+    for num_rows, position in ((3, 158), (3, -1), (0, 5)):
+        with pytest.raises(
+            ValueError, match=f"got {num_rows} rows at {position}, expected rows from 0 to 160"
+        ):
+            KvSegments([KvPart(memory, num_rows, position)])
+    with pytest.raises(ValueError, match="expected the same but for the capacity"):
+        KvSegments([KvPart(memory, 1, 0), KvPart(make(SHAPES[1]).memory(), 1, 0)])

@@ -107,7 +107,7 @@ def test_answer_without_an_end_is_not_a_success() -> None:
 
 def test_full_queue_is_429_with_retry_after_and_the_others_are_answered() -> None:
     engine = GatedEngine(max_waiting=2)
-    with run_server(engine, max_waiting=2) as server:
+    with run_server(engine, max_running=1, max_waiting=2) as server:
         answers: list[httpx.Response] = []
 
         def ask() -> None:
@@ -132,7 +132,7 @@ def test_full_queue_is_429_with_retry_after_and_the_others_are_answered() -> Non
 def test_overload_of_the_engine_itself_is_429_too() -> None:
     """Somebody else may use the engine beside the service."""
     engine = GatedEngine(max_waiting=0)
-    with run_server(engine, max_waiting=5) as server:
+    with run_server(engine, max_running=1, max_waiting=5) as server:
         foreign = engine.generate(GenerateRequest([84]))
         engine.gate.set()
         next(foreign)

@@ -162,6 +162,8 @@ def run_service(*arguments: str, **variables: str) -> subprocess.CompletedProces
         (["--mode", "fast"], {}, ["mode", "'fast'"]),
         ([], {"SPECPILOT_PROT": "1"}, ["SPECPILOT_PROT", "SPECPILOT_PORT"]),
         ([], {"SPECPILOT_MAX_WAITING": "-1"}, ["max_waiting", "'-1'"]),
+        (["--max-running", "0"], {}, ["max_running", "'0'"]),
+        (["--max-kv-tokens", "0"], {}, ["max_kv_tokens", "'0'"]),
     ],
 )
 def test_wrong_settings_are_one_clear_line_and_exit_code_2(

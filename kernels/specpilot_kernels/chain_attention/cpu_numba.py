@@ -3,8 +3,7 @@
 Every query goes over its own prefix in blocks of 64 tokens that start at token 0, and every sum has one order: a score
 is 16 sums over every 16th channel, the denominator 16 sums over every 16th token, an output one sum a block and the
 blocks in order. So a row's bits depend on its prefix and on nothing else. Rows are taken 8 at a time: they share a
-block's keys and values in the first-level cache. One thread: at 1000 tokens and 8 rows a second one would save 60 us of
-240 us (measured).
+block's keys and values in the first-level cache; such chunks of rows are what threads share out. Sequences do not meet.
 
 With a window, a query starts at the first token it sees, and its sums at the multiple of 16 before; blocks stay where
 they are.
@@ -17,11 +16,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 
 from specpilot_kernels.cpu_attention import norm_and_rotate
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_math import exp, sigmoid
+from specpilot_kernels.cpu_memory import floats_at, take_share
 from specpilot_kernels.cpu_vector import (
     LANES,
     add,
@@ -131,77 +132,142 @@ def _first_seen(token: int, window: int) -> int:
     return max(0, token + 1 - window)
 
 
-@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, i8, f4[:,::1])")
-def attend(
+@inlined
+def _attend_chunk(
+    queries: Any,
     projected: Any,
     keys: Any,
     values: Any,
+    num_groups: int,
+    dim: int,
+    capacity: int,
+    row: int,
+    num_rows: int,
     position: int,
+    end: int,
+    is_block: bool,
+    window: int,
+    out: Any,
+) -> None:
+    """Rows ``row`` to ``row + num_rows - 1``, of one sequence, of which the first stands at ``position``.
+
+    They see tokens before ``end`` at most. A row has gates where ``projected`` is wide enough.
+    """
+    width = out.shape[1]
+    num_heads = width // dim
+    per_group = num_heads // num_groups
+    gates_at = width + 2 * num_groups * dim
+    is_gated = projected.shape[1] > gates_at
+    # Scores of all rows and heads; after the softmax, weights.
+    size = (end + LANES) // LANES * LANES
+    scores = np.empty(num_rows * num_heads * size, np.float32)
+    out_flat = out.reshape(-1)
+    first_block = _first_seen(position, window) // BLOCK_TOKENS * BLOCK_TOKENS
+    for group in range(num_groups):
+        cache_at = group * capacity * dim
+        for block in range(first_block, end, BLOCK_TOKENS):
+            for m in range(num_rows):
+                first = max(block, _first_seen(position + m, window))
+                last = min(block + BLOCK_TOKENS, end if is_block else position + m + 1)
+                for head in range(group * per_group, (group + 1) * per_group):
+                    at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
+                    _scores(queries, at, dim, keys, cache_at, first, last, scores, scores_at)
+    for m in range(num_rows):
+        seen = _first_seen(position + m, window)
+        before = seen // LANES * LANES
+        for head in range(num_heads):
+            at, count = (m * num_heads + head) * size, end if is_block else position + m + 1
+            padded = (count + LANES - 1) // LANES * LANES
+            row_scores = scores[at + before : at + padded]
+            denominator = _softmax_numerators(row_scores, seen - before, count - before)
+            # Queries are done with; their place keeps what the sum of values is multiplied by.
+            for i in range(head * dim, (head + 1) * dim):
+                gate = sigmoid(projected[row + m, gates_at + i]) if is_gated else _ONE
+                queries[(row + m) * width + i] = gate / denominator
+                out[row + m, i] = _ZERO
+    for group in range(num_groups):
+        cache_at = group * capacity * dim
+        for block in range(first_block, end, BLOCK_TOKENS):
+            for m in range(num_rows):
+                first = max(block, _first_seen(position + m, window))
+                last = min(block + BLOCK_TOKENS, end if is_block else position + m + 1)
+                for head in range(group * per_group, (group + 1) * per_group):
+                    at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
+                    _add_values(scores, scores_at, values, cache_at, dim, first, last, out_flat, at)
+    for i in range(row * width, (row + num_rows) * width):
+        out_flat[i] *= queries[i]
+
+
+@kernel(
+    "void(f4[:,::1], i8[:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, i8, f4[:,::1], i8)",
+    parallel=True,
+)
+def attend(
+    projected: Any,
+    segments: Any,
+    num_groups: int,
     scales: Any,
     rotation: Any,
     eps: Any,
     is_block: bool,
     window: int,
     out: Any,
+    num_threads: int,
 ) -> None:
-    """Rows go into ``keys`` and ``values`` from ``position`` on and see ``window`` tokens, themselves included.
+    """One layer; a row sees ``window`` tokens of its sequence up to its own, or to its sequence's last one in a block.
 
-    A row has gates where ``projected`` is wide enough.
+    ``segments`` is the layer's table of :class:`specpilot_kernels.chain_attention.memory.KvSegments`.
     """
-    num_rows, width = out.shape
-    num_groups, capacity, dim = keys.shape
+    width, dim = out.shape[1], scales.shape[1]
     num_heads = width // dim
-    per_group = num_heads // num_groups
-    gates_at = width + 2 * num_groups * dim
-    is_gated = projected.shape[1] > gates_at
-    keys_flat, values_flat, out_flat = keys.reshape(-1), values.reshape(-1), out.reshape(-1)
-    queries = np.empty(num_rows * width, np.float32)
-    for m in range(num_rows):
-        row, angles = projected[m], rotation[position + m]
-        for head in range(num_heads):
-            norm_and_rotate(row, head * dim, scales[head], eps, angles, queries, m * width + head * dim)
-        for group in range(num_groups):
-            at, cache_at = (num_heads + group) * dim, (group * capacity + position + m) * dim
-            norm_and_rotate(row, at, scales[num_heads + group], eps, angles, keys_flat, cache_at)
-            for i in range(dim):
-                values_flat[cache_at + i] = row[at + num_groups * dim + i]
-    # Scores of a chunk of rows with all heads; after the softmax, weights.
-    size = (position + num_rows + LANES) // LANES * LANES
-    scores = np.empty(min(ROW_CHUNK, num_rows) * num_heads * size, np.float32)
-    for start in range(0, num_rows, ROW_CHUNK):
-        end = min(start + ROW_CHUNK, num_rows)
-        first_block = _first_seen(position + start, window) // BLOCK_TOKENS * BLOCK_TOKENS
-        for group in range(num_groups):
-            cache_at = group * capacity * dim
-            for block in range(first_block, position + (num_rows if is_block else end), BLOCK_TOKENS):
-                for m in range(start, end):
-                    first = max(block, _first_seen(position + m, window))
-                    last = min(block + BLOCK_TOKENS, position + (num_rows if is_block else m + 1))
-                    for head in range(group * per_group, (group + 1) * per_group):
-                        at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
-                        _scores(queries, at, dim, keys_flat, cache_at, first, last, scores, scores_at)
-        for m in range(start, end):
-            seen = _first_seen(position + m, window)
-            before = seen // LANES * LANES
+    queries = np.empty(out.size, np.float32)
+    num_chunks = 0
+    for s in range(segments.shape[0]):
+        num_chunks += (segments[s, 1] + ROW_CHUNK - 1) // ROW_CHUNK
+    chunks = np.empty((num_chunks, 2), np.int64)
+    costs = np.empty(num_chunks, np.int64)
+    chunk = 0
+    for s in range(segments.shape[0]):
+        first, count, position, capacity = segments[s, 0], segments[s, 1], segments[s, 2], segments[s, 5]
+        keys = floats_at(segments[s, 3], num_groups * capacity * dim)
+        values = floats_at(segments[s, 4], num_groups * capacity * dim)
+        for m in range(count):
+            row, angles = projected[first + m], rotation[position + m]
             for head in range(num_heads):
-                at = ((m - start) * num_heads + head) * size
-                count = position + (num_rows if is_block else m + 1)
-                padded = (count + LANES - 1) // LANES * LANES
-                row_scores = scores[at + before : at + padded]
-                denominator = _softmax_numerators(row_scores, seen - before, count - before)
-                # Queries are done with; their place keeps what the sum of values is multiplied by.
-                for i in range(head * dim, (head + 1) * dim):
-                    gate = sigmoid(projected[m, gates_at + i]) if is_gated else _ONE
-                    queries[m * width + i] = gate / denominator
-                    out[m, i] = _ZERO
-        for group in range(num_groups):
-            cache_at = group * capacity * dim
-            for block in range(first_block, position + (num_rows if is_block else end), BLOCK_TOKENS):
-                for m in range(start, end):
-                    first = max(block, _first_seen(position + m, window))
-                    last = min(block + BLOCK_TOKENS, position + (num_rows if is_block else m + 1))
-                    for head in range(group * per_group, (group + 1) * per_group):
-                        at, scores_at = m * width + head * dim, ((m - start) * num_heads + head) * size
-                        _add_values(scores, scores_at, values_flat, cache_at, dim, first, last, out_flat, at)
-        for i in range(start * width, end * width):
-            out_flat[i] *= queries[i]
+                at = (first + m) * width + head * dim
+                norm_and_rotate(row, head * dim, scales[head], eps, angles, queries, at)
+            for group in range(num_groups):
+                at, cache_at = (num_heads + group) * dim, (group * capacity + position + m) * dim
+                norm_and_rotate(row, at, scales[num_heads + group], eps, angles, keys, cache_at)
+                for i in range(dim):
+                    values[cache_at + i] = row[at + num_groups * dim + i]
+        for start in range(0, count, ROW_CHUNK):
+            chunks[chunk, 0], chunks[chunk, 1] = s, start
+            costs[chunk] = min(ROW_CHUNK, count - start) * min(window, position + start + ROW_CHUNK)
+            chunk += 1
+    for part in numba.prange(num_threads):
+        begin, end = take_share(costs, part, num_threads)
+        for unit in range(begin, end):
+            s, start = chunks[unit, 0], chunks[unit, 1]
+            position, capacity, num_rows = (
+                segments[s, 2],
+                segments[s, 5],
+                min(ROW_CHUNK, segments[s, 1] - start),
+            )
+            last = segments[s, 1] if is_block else start + num_rows
+            _attend_chunk(
+                queries,
+                projected,
+                floats_at(segments[s, 3], num_groups * capacity * dim),
+                floats_at(segments[s, 4], num_groups * capacity * dim),
+                num_groups,
+                dim,
+                capacity,
+                segments[s, 0] + start,
+                num_rows,
+                position + start,
+                position + last,
+                is_block,
+                window,
+                out,
+            )

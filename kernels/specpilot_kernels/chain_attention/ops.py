@@ -1,4 +1,4 @@
-"""The public function of the attention."""
+"""The public functions of the attention."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot_kernels.chain_attention.cpu_numba import attend
+from specpilot_kernels.chain_attention.memory import KvSegments
+from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.cpu_memory import address_of
 from specpilot_kernels.cpu_vector import LANES
 
-__all__ = ["chain_attention"]
+__all__ = ["batch_attention", "chain_attention"]
 
 
 def chain_attention(
@@ -63,16 +66,100 @@ def chain_attention(
         A shape, dtype or stride is not as stated, d is no multiple of 16, or the rows do not fit into the cache.
     """
     num_groups, capacity, dim = keys.shape
-    num_rows = projected.shape[0]
-    num_heads = scales.shape[0] - num_groups
+    num_rows, end = projected.shape[0], position + projected.shape[0]
+    for name, array in (("keys", keys), ("values", values)):
+        if array.shape != keys.shape or array.dtype != np.float32 or not array.flags.c_contiguous:
+            raise ValueError(
+                f"{name}: got {array.shape} {array.dtype} {array.strides}, expected {keys.shape} float32, contiguous"
+            )
+    if num_rows < 1 or position < 0 or end > capacity or end > rotation.shape[0]:
+        raise ValueError(
+            f"position: got {num_rows} rows at {position}, expected rows from 0 to {min(capacity, rotation.shape[0])}, "
+            "the smaller of cache capacity and rotary table"
+        )
+    segments = np.array([[0, num_rows, position, address_of(keys), address_of(values), capacity]])
+    return _attend(
+        projected, segments, num_groups, dim, num_rows * end, scales, rotation, eps, out, is_block, window
+    )
+
+
+def batch_attention(
+    projected: NDArray[np.float32],
+    segments: KvSegments,
+    layer: int,
+    scales: NDArray[np.float32],
+    rotation: NDArray[np.float32],
+    eps: float | None,
+    *,
+    window: int | None = None,
+) -> NDArray[np.float32]:
+    """:func:`chain_attention` on rows of several sequences at once, each with the bits it has alone.
+
+    Parameters
+    ----------
+    projected : array, (M, ...)
+        The rows of a sequence in order, one sequence behind the other.
+    segments
+        Which rows are whose, and the caches.
+    layer : int
+        Index into the caches.
+    scales, rotation, eps, window
+        As there.
+
+    Returns
+    -------
+    array, (M, H d)
+
+    Raises
+    ------
+    ValueError
+        As there, or the layer does not exist.
+    """
+    if segments.num_positions > rotation.shape[0] or not 0 <= layer < len(segments.tables):
+        raise ValueError(
+            f"got rows up to position {segments.num_positions - 1} and layer {layer}, expected positions below "
+            f"{rotation.shape[0]}, the rotary table, and layers below {len(segments.tables)}"
+        )
+    if projected.shape[0] != segments.num_rows:
+        raise ValueError(
+            f"projected: got {projected.shape[0]} rows, expected {segments.num_rows}, those of segments"
+        )
+    return _attend(
+        projected,
+        segments.tables[layer],
+        segments.num_groups,
+        segments.dim,
+        segments.num_seen,
+        scales,
+        rotation,
+        eps,
+        None,
+        False,
+        window,
+    )
+
+
+def _attend(
+    projected: NDArray[np.float32],
+    segments: NDArray[np.int64],
+    num_groups: int,
+    dim: int,
+    num_seen: int,
+    scales: NDArray[np.float32],
+    rotation: NDArray[np.float32],
+    eps: float | None,
+    out: NDArray[np.float32] | None,
+    is_block: bool,
+    window: int | None,
+) -> NDArray[np.float32]:
+    """``num_seen`` is how many tokens all rows see, about."""
+    num_rows, num_heads = projected.shape[0], scales.shape[0] - num_groups
     if out is None:
-        out = np.empty((num_rows, num_heads * dim), np.float32)
+        out = np.empty((num_rows, max(num_heads, 0) * dim), np.float32)
     if (
         dim % LANES
-        or num_rows < 1
         or num_heads < 1
         or num_heads % num_groups
-        or values.shape != keys.shape
         or scales.shape[1] != dim
         or projected.shape[1] not in ((num_heads + 2 * num_groups) * dim, 2 * (num_heads + num_groups) * dim)
         or out.shape != (num_rows, num_heads * dim)
@@ -80,25 +167,18 @@ def chain_attention(
         or 2 * rotation.shape[1] > dim
     ):
         raise ValueError(
-            f"got projected {projected.shape}, keys {keys.shape}, values {values.shape}, scales {scales.shape}, "
-            f"rotation {rotation.shape}, out {out.shape}; expected (M, (H + 2 G) d) or, with gates, "
-            f"(M, (2 H + 2 G) d), twice (G, capacity, d), (H + G, d), (positions, at most d / 2, 2), (M, H d), "
-            f"H a multiple of G and d of {LANES}"
-        )
-    end = position + num_rows
-    if position < 0 or end > capacity or end > rotation.shape[0]:
-        raise ValueError(
-            f"position: got {num_rows} rows at {position}, expected rows from 0 to {min(capacity, rotation.shape[0])}, "
-            "the smaller of cache capacity and rotary table"
+            f"got projected {projected.shape}, {num_groups} key heads of {dim}, scales {scales.shape}, rotation "
+            f"{rotation.shape}, out {out.shape}; expected (M, (H + 2 G) d) or, with gates, (M, (2 H + 2 G) d), "
+            f"(H + G, d), (positions, at most d / 2, 2), (M, H d), H a multiple of G and d of {LANES}"
         )
     if (window is not None and window < 1) or (eps is not None and eps < 0):
         raise ValueError(f"got window {window}, eps {eps}; expected window >= 1 or None, eps >= 0 or None")
     reach, added = rotation.shape[0] if window is None else window, -1.0 if eps is None else eps
+    threads = num_threads(2 * num_seen * num_heads * dim)
     try:
-        attend(projected, keys, values, position, scales, rotation, added, is_block, reach, out)
+        attend(projected, segments, num_groups, scales, rotation, added, is_block, reach, out, threads)
     except TypeError as error:
-        names = ("projected", "keys", "values", "scales", "rotation", "out")
-        arrays = (projected, keys, values, scales, rotation, out)
+        names, arrays = ("projected", "scales", "rotation", "out"), (projected, scales, rotation, out)
         got = ", ".join(
             f"{name} {array.dtype} {array.strides}" for name, array in zip(names, arrays, strict=True)
         )

@@ -1,5 +1,6 @@
-"""Gated DeltaNet on a few rows of one sequence: everything between the two projections, in one call."""
+"""Gated DeltaNet on rows of several sequences: everything between the two projections, in one call."""
 
-from specpilot_kernels.gdn_rows.ops import GdnWeights, Written, gdn_replay_, gdn_rows
+from specpilot_kernels.gdn_rows.memory import GdnMemory, GdnPart, GdnSegments, GdnShape
+from specpilot_kernels.gdn_rows.ops import GdnWeights, gdn_commit, gdn_rows
 
-__all__ = ["GdnWeights", "Written", "gdn_replay_", "gdn_rows"]
+__all__ = ["GdnMemory", "GdnPart", "GdnSegments", "GdnShape", "GdnWeights", "gdn_commit", "gdn_rows"]

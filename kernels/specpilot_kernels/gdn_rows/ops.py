@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot_kernels.gdn_rows.cpu_numba import replay, run_rows
+from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.gdn_rows.cpu_numba import commit_rows, run_rows
+from specpilot_kernels.gdn_rows.memory import GdnSegments, GdnShape
 
-__all__ = ["GdnWeights", "Written", "gdn_replay_", "gdn_rows"]
+__all__ = ["GdnWeights", "gdn_commit", "gdn_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,13 @@ class GdnWeights:
         taps, rate, dt_bias, norm_weight = self.taps, self.rate, self.dt_bias, self.norm_weight
         return taps.numpy(), rate.numpy(), dt_bias.numpy(), norm_weight.numpy(), self.unit_eps, self.norm_eps
 
+    @functools.cached_property
+    def shape(self) -> GdnShape:
+        num_taps, channels = self.taps.shape
+        num_heads, value_dim = self.rate.shape[0], self.norm_weight.shape[0]
+        key_dim = (channels - num_heads * value_dim) // (2 * self.num_groups)
+        return GdnShape(self.num_groups, num_heads // self.num_groups, key_dim, value_dim, num_taps)
+
     def __post_init__(self) -> None:
         for name in ("taps", "rate", "dt_bias", "norm_weight"):
             tensor = getattr(self, name)
@@ -55,105 +66,88 @@ class GdnWeights:
                 raise ValueError(
                     f"{name}: got {tensor.dtype} on {tensor.device}, expected contiguous float32 on the CPU"
                 )
+        if self.shape.num_channels != self.taps.shape[1] or self.shape.num_heads != self.rate.shape[0]:
+            raise ValueError(
+                f"taps: got {self.taps.shape[1]} channels for {self.num_groups} groups and {self.rate.shape[0]} heads "
+                f"of {self.norm_weight.shape[0]}; expected 2 G d_k + H d_v, H a multiple of G"
+            )
 
 
-@dataclass(frozen=True, eq=False)
-class Written:
-    """What rows wrote, enough to rebuild the state after any of them.
-
-    Attributes
-    ----------
-    keys : Tensor, (G, T, d_k)
-    values : Tensor, (G, T, R * d_v)
-        beta (v - k h), the vectors added along the keys.
-    decay : Tensor, (G, T, R)
-        exp(g), what the state was multiplied by before.
-    """
-
-    keys: Tensor
-    values: Tensor
-    decay: Tensor
-
-
-def gdn_rows(projected: Tensor, inputs: Tensor, state: Tensor, weights: GdnWeights) -> tuple[Tensor, Written]:
-    """Run T rows of a Gated DeltaNet layer after its input projection and before its output projection.
+def gdn_rows(
+    projected: NDArray[np.float32], segments: GdnSegments, layer: int, weights: GdnWeights
+) -> NDArray[np.float32]:
+    """Run rows of several sequences through a Gated DeltaNet layer, between its input and its output projection.
 
         x = silu(conv(inputs));  q, k = unit(x_q) / sqrt(d_k), unit(x_k);  v = x_v
         h = exp(rate softplus(a + dt_bias)) h;  w = sigmoid(b) (v - k h);  h = h + k^T w;  o = q h
         out = rms_norm(o) norm_weight silu(z)
 
-    Row t depends on the rows before it only; its bits do not depend on T.
+    A row depends on the rows of its sequence before it and on nothing else: its bits change neither with the other
+    sequences nor with how many rows run at once.
 
     Parameters
     ----------
-    projected : Tensor, float32, (T, C + H d_v + 2 H), contiguous, CPU
-        Convolution input, gate z, b and a side by side; the first C columns are not read.
-    inputs : Tensor, float32, (conv size - 1 + T, C), contiguous, CPU
-        Convolution inputs of the rows, and of the tokens before them in front.
-    state : Tensor, float32, (G, d_k, R d_v), contiguous, CPU
-        State before the first row; left as it is.
+    projected : array, float32, (M, C + H d_v + 2 H), contiguous
+        Convolution input, gate z, b and a side by side; the rows of a sequence in order.
+    segments
+        Which rows are whose. States and windows of decided rows are advanced; what undecided rows wrote goes into
+        the sequences' pending memory, their states stay.
+    layer : int
+        Index into the sequences' memory.
 
     Returns
     -------
-    out : Tensor, (T, H d_v)
-    written : Written
+    array, float32, (M, H d_v)
 
     Raises
     ------
     ValueError
         Shapes that do not belong together, or a dtype or layout that is not as stated.
     """
-    num_taps, channels = weights.taps.shape
-    num_rows, num_heads, value_dim = projected.shape[0], weights.rate.shape[0], weights.norm_weight.shape[0]
-    per_group = num_heads // weights.num_groups
-    expected = {
-        "projected": (projected, (num_rows, channels + num_heads * (value_dim + 2))),
-        "inputs": (inputs, (num_taps - 1 + num_rows, channels)),
-        "state": (state, (weights.num_groups, state.shape[1], per_group * value_dim)),
-    }
-    for name, (tensor, shape) in expected.items():
-        if tensor.shape != shape or tensor.dtype is not torch.float32 or not tensor.is_contiguous():
-            raise ValueError(
-                f"{name}: got {tuple(tensor.shape)} {tensor.dtype}, expected {shape} float32, contiguous, on the CPU"
-            )
-    if channels != 2 * weights.num_groups * state.shape[1] + num_heads * value_dim:
+    shape = weights.shape
+    num_heads, value_dim = shape.num_heads, shape.value_dim
+    expected = (segments.num_rows, shape.num_channels + num_heads * (value_dim + 2))
+    if projected.shape != expected or projected.dtype != np.float32 or not projected.flags.c_contiguous:
         raise ValueError(
-            f"taps: got {channels} channels, which do not hold {state.shape[1]} wide keys beside the values"
+            f"projected: got {projected.shape} {projected.dtype} {projected.strides}, expected {expected} float32, "
+            "contiguous"
         )
-    out = np.empty((num_rows, num_heads * value_dim), np.float32)
-    keys = np.empty((weights.num_groups, num_rows, state.shape[1]), np.float32)
-    written = np.empty((weights.num_groups, num_rows, state.shape[2]), np.float32)
-    decay = np.empty((weights.num_groups, num_rows, per_group), np.float32)
-    run_rows(
-        projected.numpy(),
-        inputs.numpy(),
-        state.numpy(),
-        *weights.arrays,
-        out,
-        keys,
-        written,
-        decay,
-    )
-    return torch.from_numpy(out), Written(*(torch.from_numpy(part) for part in (keys, written, decay)))
+    if segments.shape != shape or not 0 <= layer < len(segments.tables):
+        raise ValueError(
+            f"segments: got memory of {len(segments.tables)} layers of {segments.shape}, expected {shape} and a layer "
+            f"{layer}"
+        )
+    out = np.empty((expected[0], num_heads * value_dim), np.float32)
+    work = 4 * expected[0] * num_heads * shape.key_dim * value_dim
+    run_rows(projected, segments.tables[layer], shape.num_groups, *weights.arrays, out, num_threads(work))
+    return out
 
 
-def gdn_replay_(state: Tensor, written: Written, num_rows: int) -> None:
-    """Advance states in place by the first ``num_rows`` rows of what was written.
+def gdn_commit(segments: GdnSegments, num_kept: Sequence[int]) -> None:
+    """Decide the first ``num_kept[i]`` pending rows of sequence i in all layers, and drop the others.
 
-    Bit for bit what :func:`gdn_rows` leaves behind after that many rows. ``state`` is (N, d_k, R d_v), float32,
-    contiguous, CPU; ``written`` has N in the place of G (several layers may stand one behind the other).
+    State and window are then bit for bit what running these rows alone would have left. Sequences whose rows were
+    decided from the start stay as they are.
 
     Raises
     ------
     ValueError
-        More rows than were written, or shapes that do not belong together.
+        Not one number a sequence, or more rows than it ran.
     """
-    keys, values, decay = written.keys, written.values, written.decay
-    most = keys.shape[1]
-    if not 0 <= num_rows <= most:
-        raise ValueError(f"num_rows: got {num_rows}, expected 0 to {most}, the rows that were written")
-    if keys.shape[0] != state.shape[0] or (keys.shape[2], values.shape[2]) != state.shape[1:]:
-        raise ValueError(
-            f"written: got keys {tuple(keys.shape)} and values {tuple(values.shape)} for states {tuple(state.shape)}"
-        )
-    replay(state.numpy(), keys.numpy(), values.numpy(), decay.numpy(), num_rows)
+    counts = segments.tables[0, :, 1].tolist()
+    if len(num_kept) != len(counts) or any(
+        not 0 <= kept <= count for kept, count in zip(num_kept, counts, strict=True)
+    ):
+        raise ValueError(f"num_kept: got {list(num_kept)}, expected 0 to {counts}, the rows of each sequence")
+    shape, kept = segments.shape, np.array(num_kept, np.int64)
+    work = 2 * int(kept.sum()) * len(segments.tables) * shape.num_groups * shape.key_dim * shape.width
+    commit_rows(
+        segments.tables,
+        kept,
+        shape.num_groups,
+        shape.per_group,
+        shape.key_dim,
+        shape.value_dim,
+        shape.conv_size - 1,
+        num_threads(work),
+    )

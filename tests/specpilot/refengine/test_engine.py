@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 
 from specpilot.engines.base import CancelToken, Chunk, Engine, GenerateRequest, SamplingParams
-from specpilot.errors import Overloaded, RequestError
+from specpilot.errors import RequestError
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 
@@ -147,44 +145,6 @@ def test_cancelling_ends_the_answer(engine: ReferenceEngine) -> None:
     with pytest.raises(StopIteration):
         next(answer)
     assert engine.health().num_running == 0
-
-
-def closing(answer: Iterator[Chunk]) -> None:
-    answer.close()  # type: ignore[attr-defined]
-
-
-def test_closing_a_waiting_or_running_answer_frees_its_place(engine: ReferenceEngine) -> None:
-    request = GenerateRequest([9, 30, 5], SamplingParams(max_new_tokens=500, ignore_eos=True))
-    running, waiting = engine.generate(request), engine.generate(request)
-    next(running)
-    assert (engine.health().num_running, engine.health().num_waiting) == (1, 1)
-    closing(waiting)
-    assert (engine.health().num_running, engine.health().num_waiting) == (1, 0)
-    closing(running)
-    assert engine.health().num_running == 0
-
-
-def test_requests_wait_in_order_and_the_queue_is_bounded() -> None:
-    engine = build_engine(mode="serve", num_threads=1, max_waiting=2)
-    request = GenerateRequest([9, 30, 5], SamplingParams(max_new_tokens=6, ignore_eos=True))
-    answers = [engine.generate(request) for _ in range(3)]
-    with pytest.raises(Overloaded):
-        engine.generate(request)
-    ended: list[int] = []
-
-    def consume(index: int) -> None:
-        list(answers[index])
-        ended.append(index)
-
-    threads = [threading.Thread(target=consume, args=(index,)) for index in (2, 1, 0)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert ended == [0, 1, 2]
-    assert engine.drain(1.0)
-    with pytest.raises(Overloaded):
-        engine.generate(request)
 
 
 def test_context_can_be_filled_to_its_last_token(engine: ReferenceEngine) -> None:

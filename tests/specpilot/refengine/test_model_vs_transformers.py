@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from specpilot.engines.base import NumericMode
-from specpilot.errors import Unsupported
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.model import TargetModel, load_target
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, save_target
@@ -131,16 +130,3 @@ def test_taps_are_layer_outputs(model: TargetModel, case: Case) -> None:
 
 def test_embedding(model: TargetModel, case: Case) -> None:
     assert torch.equal(model.embed(case.ids[:9]), case.residuals[63][0][:9])
-
-
-def test_both_modes_are_one_function_in_float64(case: Case) -> None:
-    """What separates the chunk form from the row by row form in float32 is rounding and nothing else."""
-    models = [load_target(case.folder, mode=mode, dtype=torch.float64) for mode in ("serve", "judge")]
-    rows = [feed(model, case.ids[:100], WAYS["chunks of 48"]) for model in models]
-    assert rows[0].dtype == torch.float64
-    assert (rows[0] - rows[1]).abs().max() < 1e-10
-
-
-def test_another_float_type_is_refused(case: Case) -> None:
-    with pytest.raises(Unsupported, match=r"bfloat16.*expected torch.float32"):
-        load_target(case.folder, mode="serve", dtype=torch.bfloat16)

@@ -1,0 +1,61 @@
+"""Memory that kernels reach by its address: the states of several sequences lie where each of them put its own.
+
+A table of int64 addresses is one argument of a kernel, however many sequences run; a list of arrays would be looked
+through by Python at every call. Who makes such a table keeps the arrays alive until the kernel has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import carray, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from specpilot_kernels.cpu_jit import inlined
+
+__all__ = ["address_of", "floats_at", "take_share"]
+
+_intrinsic: Callable[[Any], Callable[..., Any]] = intrinsic
+
+
+def address_of(array: NDArray[np.float32]) -> int:
+    """Where a contiguous array begins."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@inlined
+def floats_at(address: int, count: int) -> Any:
+    """The ``count`` float32 numbers from an address on, as a one-dimensional array; inside kernels only."""
+    return carray(_pointer(address), (count,), np.float32)
+
+
+@inlined
+def take_share(costs: Any, part: int, num_parts: int) -> Any:
+    """First and last + 1 of the neighbouring units of work that one of ``num_parts`` threads takes.
+
+    A unit belongs to the part in which its middle lies when the costs (int64, one a unit) stand one behind the other.
+    """
+    whole = 0
+    for cost in costs:
+        whole += cost
+    first, last, before = costs.shape[0], 0, 0
+    for unit in range(costs.shape[0]):
+        middle = 2 * before + costs[unit]
+        before += costs[unit]
+        if 2 * whole * part <= num_parts * middle < 2 * whole * (part + 1):
+            first, last = min(first, unit), unit + 1
+    return (first, last) if first < last else (0, 0)
+
+
+@_intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    pointer = types.CPointer(types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(pointer))
+
+    return pointer(types.int64), generate

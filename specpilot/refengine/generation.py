@@ -1,0 +1,140 @@
+"""A request for an answer: its sequence, its text, and the chunks its reader gets."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import torch
+from torch import Tensor
+
+from specpilot.draft.drafter import Drafter
+from specpilot.engines.base import CancelToken, Chunk, FinishReason, GenerateRequest, StepRecord
+from specpilot.refengine.jobs import OpenRows, Outbox, StepTimes
+from specpilot.refengine.sampler import token_logprobs
+from specpilot.refengine.sequence import DecodingSequence, room_for
+from specpilot.refengine.state import SequenceState
+from specpilot.refengine.target import Target
+from specpilot.refengine.text_stream import TextStream
+from specpilot.refengine.tokenizer import ChatTokenizer
+
+__all__ = ["Generation"]
+
+
+class Generation:
+    """A :class:`specpilot.refengine.jobs.Job` whose results are chunks; the last one has a finish reason."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        tokenizer: ChatTokenizer,
+        request: GenerateRequest,
+        cancel: CancelToken,
+    ) -> None:
+        self.cancel, self.is_over, self.is_given_up = cancel, False, False
+        self.outbox: Outbox[Chunk] = Outbox()
+        self._target, self._drafter, self._tokenizer, self._request = target, drafter, tokenizer, request
+        params = request.sampling
+        self.num_reserved_tokens = room_for(target, drafter, len(request.prompt_ids) + params.max_new_tokens)
+        self._text = TextStream(params.stop)
+        self._eos_ids = () if params.ignore_eos else target.config.eos_ids
+        self._num_left = params.max_new_tokens
+        self._live: DecodingSequence | None = None
+        self._is_prompt = True
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.outbox.is_full
+
+    @property
+    def num_prompt_left(self) -> int:
+        return self._sequence.num_prompt_left
+
+    @property
+    def state(self) -> SequenceState:
+        return self._sequence.state
+
+    @property
+    def target_taps(self) -> tuple[int, ...]:
+        return self._sequence.target_taps
+
+    def start(self) -> None:
+        if self._live is not None:
+            return
+        params = self._request.sampling
+        seed = secrets.randbits(63) if params.seed is None else params.seed
+        generator = torch.Generator().manual_seed(seed)
+        self._live = DecodingSequence(
+            self._target, self._drafter, params, generator, self._request.prompt_ids
+        )
+
+    @property
+    def _sequence(self) -> DecodingSequence:
+        assert self._live is not None, "start comes first"
+        return self._live
+
+    def open_rows(self, num_prompt_rows: int) -> OpenRows:
+        self._is_prompt = num_prompt_rows > 0
+        if not self._is_prompt:
+            return OpenRows(self._sequence.open_step(), 0)
+        is_last = num_prompt_rows == self._sequence.num_prompt_left
+        ids = self._sequence.open_prompt(num_prompt_rows)
+        return OpenRows(ids, num_prompt_rows - is_last)
+
+    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int:
+        if self._is_prompt:
+            self._sequence.accept_prompt(taps)
+            if len(logits):
+                self._put([self._sequence.choose_first(logits)], None)
+            return self._sequence.state.num_pending
+        result = self._sequence.accept_step(logits, taps)
+        now = time.perf_counter()
+        record = StepRecord(
+            num_drafted=result.num_drafted,
+            num_correct_drafts=len(result.token_ids) - 1,
+            bonus_id=result.token_ids[-1],
+            draft_us=result.draft_us,
+            verify_us=(now - times.forward_began) * 1e6,
+            total_us=(now - times.step_began) * 1e6,
+        )
+        self._put(result.token_ids, record)
+        return len(result.token_ids)
+
+    def end_cancelled(self) -> None:
+        self._finish(Chunk((), self._text.finish(), finish_reason="cancelled"))
+
+    def fail(self, error: BaseException) -> None:
+        self.is_over = True
+        self.outbox.fail(error)
+
+    def _put(self, token_ids: list[int], step: StepRecord | None) -> None:
+        """Cut the step's tokens at the first reason to end, and turn them into text."""
+        kept: list[int] = []
+        out, reason = "", None
+        for token_id in token_ids:
+            kept.append(token_id)
+            self._num_left -= 1
+            is_eos = token_id in self._eos_ids
+            out += "" if is_eos else self._text.feed(self._tokenizer.token_bytes(token_id))
+            reason = self._reason(self._text.is_stopped or is_eos)
+            if reason is not None:
+                out += self._text.finish()
+                break
+        top = self._request.sampling.top_logprobs
+        logprobs = () if top is None else token_logprobs(self._sequence.last_logits, kept, top)
+        chunk = Chunk(tuple(kept), out, logprobs, step, reason)
+        if reason is None:
+            self.outbox.put(chunk)
+        else:
+            self._finish(chunk)
+
+    def _finish(self, chunk: Chunk) -> None:
+        # In this order: whoever reads the last chunk finds the request over.
+        self.is_over = True
+        self.outbox.put(chunk)
+
+    def _reason(self, is_stopped: bool) -> FinishReason | None:
+        if is_stopped:
+            return "stop"
+        return "length" if self._num_left == 0 else None

@@ -1,0 +1,81 @@
+"""A request for scores: a sequence that is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specpilot.engines.base import CancelToken, ScoreResult
+from specpilot.errors import Cancelled
+from specpilot.refengine.jobs import OpenRows, Outbox, StepTimes
+from specpilot.refengine.sampler import argmax_ids
+from specpilot.refengine.state import SequenceState
+from specpilot.refengine.target import Target
+
+__all__ = ["Scoring"]
+
+
+class Scoring:
+    """A :class:`specpilot.refengine.jobs.Job` with one result. Its tokens run as a prompt does, so streams go on."""
+
+    target_taps: tuple[int, ...] = ()
+    is_blocked = False
+
+    def __init__(self, target: Target, token_ids: Sequence[int], start: int, cancel: CancelToken) -> None:
+        self.cancel, self.is_over, self.is_given_up = cancel, False, False
+        self.outbox: Outbox[ScoreResult] = Outbox()
+        self.num_reserved_tokens = len(token_ids)
+        self._target, self._ids, self._start = target, token_ids, start
+        self._state: SequenceState | None = None
+        self._begin = self._end = 0
+        self._chosen: list[float] = []
+        self._best_ids: list[int] = []
+        self._best: list[float] = []
+
+    @property
+    def num_prompt_left(self) -> int:
+        """The last token is scored and not run; a text without scores still takes a step of one row."""
+        return max(1, len(self._ids) - 1) - self.state.num_tokens
+
+    @property
+    def state(self) -> SequenceState:
+        assert self._state is not None, "start comes first"
+        return self._state
+
+    def start(self) -> None:
+        if self._state is None:
+            self._state = self._target.new_state(len(self._ids))
+
+    def open_rows(self, num_prompt_rows: int) -> OpenRows:
+        self._begin = self.state.num_tokens
+        self._end = self._begin + num_prompt_rows
+        self.state.open_rows(num_prompt_rows, is_decided=True)
+        # Row i has the scores of token i + 1.
+        first = min(max(self._start - 1 - self._begin, 0), num_prompt_rows)
+        if self._end == len(self._ids):
+            first = num_prompt_rows
+        return OpenRows(torch.tensor(self._ids[self._begin : self._end]), first)
+
+    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int:
+        if len(logits):
+            labels = list(self._ids[self._end + 1 - len(logits) : self._end + 1])
+            ids = argmax_ids(logits)
+            logprobs = torch.log_softmax(logits.double(), dim=-1)
+            pairs = logprobs.gather(-1, torch.tensor([labels, ids]).T)
+            self._chosen += pairs[:, 0].tolist()
+            self._best_ids += ids
+            self._best += pairs[:, 1].tolist()
+        if self._end >= len(self._ids) - 1:
+            self.is_over = True
+            scores = tuple(self._chosen), tuple(self._best_ids), tuple(self._best)
+            self.outbox.put(ScoreResult(self._start, *scores))
+        return self._end - self._begin
+
+    def end_cancelled(self) -> None:
+        self.fail(Cancelled(f"score: cancelled before all {len(self._ids)} tokens were scored"))
+
+    def fail(self, error: BaseException) -> None:
+        self.is_over = True
+        self.outbox.fail(error)

@@ -1,0 +1,24 @@
+"""Threads of the kernels, set for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from specpilot_kernels import cpu_jit
+
+
+@pytest.fixture
+def kernel_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Sets how many threads kernels take, however little work there is; skips where there are not so many CPUs."""
+    before = cpu_jit.num_threads()
+
+    def choose(num_threads: int) -> None:
+        if num_threads > cpu_jit.max_threads():
+            pytest.skip(f"{cpu_jit.max_threads()} CPUs run no {num_threads} threads")
+        monkeypatch.setattr(cpu_jit, "PARALLEL_FROM", 0)
+        cpu_jit.set_num_threads(num_threads)
+
+    yield choose
+    cpu_jit.set_num_threads(before)
