@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specpilot_kernels.chain_attention import chain_attention
-from specpilot_kernels.gdn_rows import GdnWeights, gdn_rows
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, chain_attention
+from specpilot_kernels.gdn_rows import GdnMemory, GdnPart, GdnSegments, GdnWeights, gdn_rows
 from specpilot_kernels.gdn_rows.reference import gdn_rows_reference
 from specpilot_kernels.rms_norm import rms_norm
 from specpilot_kernels.silu_mul import silu_mul
@@ -54,7 +54,10 @@ def gdn_forms(rows: int) -> Forms:
     weights = GdnWeights(taps, rate, dt_bias, norm_weight, 1, EPS, EPS)
     projected = torch.randn(rows, channels + value_width + 2 * GDN_VALUE_HEADS)
     window, state = torch.randn(GDN_TAPS - 1, channels), torch.randn(1, GDN_DIM, value_width)
-    inputs = torch.cat((window, projected[:, :channels]))
+    memory = GdnMemory(1, weights.shape)
+    memory.recurrent[0], memory.window[0] = state.numpy(), window.numpy()
+    memory.make_room(rows)
+    segments, array = GdnSegments([GdnPart(memory, rows, is_decided=False)]), projected.numpy()
 
     def torch_form() -> object:
         return gdn_rows_reference(
@@ -70,7 +73,7 @@ def gdn_forms(rows: int) -> Forms:
             norm_eps=EPS,
         )
 
-    return lambda: gdn_rows(projected, inputs, state, weights), torch_form
+    return lambda: gdn_rows(array, segments, 0, weights), torch_form
 
 
 def attention_forms(rows: int, context: int) -> Forms:
@@ -82,12 +85,14 @@ def attention_forms(rows: int, context: int) -> Forms:
     projected = torch.randn(rows, 2 * (NUM_HEADS + NUM_KV_HEADS) * HEAD_DIM).numpy()
     queries = torch.randn(1, NUM_HEADS, rows, HEAD_DIM)
     mask = torch.ones(rows, num_tokens, dtype=torch.bool).tril(context)
-    cache = keys.numpy().copy(), values.numpy().copy()
+    memory = KvMemory(1, NUM_KV_HEADS, HEAD_DIM, num_tokens)
+    memory.buffer[0, 0], memory.buffer[0, 1] = keys.numpy(), values.numpy()
+    segments = KvSegments([KvPart(memory, rows, context)])
 
     def torch_form() -> Tensor:
         return F.scaled_dot_product_attention(queries, keys[None], values[None], mask, enable_gqa=True)
 
-    return lambda: chain_attention(projected, *cache, context, scales, rotation, EPS), torch_form
+    return lambda: chain_attention(projected, segments, 0, scales, rotation, EPS), torch_form
 
 
 def main() -> None:

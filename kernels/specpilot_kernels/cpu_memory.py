@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from specpilot_kernels.cpu_jit import inlined
 __all__ = ["address_of", "floats_at", "take_share"]
 
 _intrinsic: Callable[[Any], Callable[..., Any]] = intrinsic
+_carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
 def address_of(array: NDArray[np.float32]) -> int:
@@ -30,7 +32,7 @@ def address_of(array: NDArray[np.float32]) -> int:
 @inlined
 def floats_at(address: int, count: int) -> Any:
     """The ``count`` float32 numbers from an address on, as a one-dimensional array; inside kernels only."""
-    return carray(_pointer(address), (count,), np.float32)
+    return _carray(_pointer(address), (count,), np.float32)
 
 
 @inlined
@@ -53,7 +55,7 @@ def take_share(costs: Any, part: int, num_parts: int) -> Any:
 
 @_intrinsic
 def _pointer(typing: Any, address: Any) -> Any:
-    pointer = types.CPointer(types.float32)
+    pointer: Any = types.CPointer(types.float32)  # type: ignore[no-untyped-call]
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(pointer))

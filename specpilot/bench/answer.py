@@ -61,10 +61,13 @@ class Answer:
 
 
 def decode_answer(
-    engine: Engine, request: GenerateRequest, clock: Callable[[], float] = time.perf_counter
+    engine: Engine,
+    request: GenerateRequest,
+    clock: Callable[[], float] = time.perf_counter,
+    began: float | None = None,
 ) -> Answer:
-    """Decode ``request`` to its end. ``clock`` gives seconds."""
-    began = clock()
+    """Decode ``request`` to its end. ``clock`` gives seconds; times count from ``began``, or from now."""
+    began = clock() if began is None else began
     token_ids: list[int] = []
     texts: list[str] = []
     chunks: list[TimedChunk] = []

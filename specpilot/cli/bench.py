@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from specpilot.bench.concurrency import run_concurrency
 from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.provenance import find_commit, find_versions, hash_chat_template
-from specpilot.bench.requests import hash_requests, read_requests
+from specpilot.bench.requests import BenchRequest, hash_requests, read_requests
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
 from specpilot.cli.options import Chat, Json, MaxTokens, Mode, Model, Temperature, Threads, open_engine
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
+from specpilot.engines.base import Engine
 
 __all__ = ["add_to"]
 
@@ -37,30 +39,63 @@ def _bench(
         bool,
         typer.Option("--cut-loops/--no-cut-loops", help="Count answers up to their first repeated 32-gram."),
     ] = True,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=2, max=64, help="Instead, compare so many requests at once with one at a time."),
+    ] = None,
     num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:
     """Accept length, rates and speed-up. In judge mode, greedy answers that differ are a failure."""
     chosen = read_requests(requests, limit)
     options = BenchOptions(drafter, chat, max_tokens, temperature, seed, cut_loops)
-    engine = open_engine(model, mode, num_threads)
+    engine = open_engine(model, mode, num_threads, max_running=concurrency or 1)
+    if concurrency is not None:
+        return _compare_loads(engine, chosen, options, concurrency, json, requests.name)
     with progress_bar("bench", len(chosen)) as advance:
         results = run_pairs(engine, chosen, options, advance)
     summary = summarise(results, options)
-    row: dict[str, Any] = {
-        "row_version": ROW_VERSION,
-        "commit": find_commit(),
-        "versions": dict(find_versions()),
-        "engine": asdict(engine.describe()),
-        "requests": {"file": requests.name, "sha256": hash_requests(chosen)},
-        "chat_template_sha256": hash_chat_template(engine),
-        "options": asdict(options),
-        **summary.as_json(),
-    }
+    row = _provenance(engine, chosen, options, requests.name) | summary.as_json()
     if not json:
         _show(summary)
     must_be_equal = mode == "judge" and temperature == 0.0
     return Outcome(row, is_ok=not (must_be_equal and summary.num_diverged))
+
+
+def _provenance(
+    engine: Engine, chosen: list[BenchRequest], options: BenchOptions, file_name: str
+) -> dict[str, Any]:
+    return {
+        "row_version": ROW_VERSION,
+        "commit": find_commit(),
+        "versions": dict(find_versions()),
+        "engine": asdict(engine.describe()),
+        "requests": {"file": file_name, "sha256": hash_requests(chosen)},
+        "chat_template_sha256": hash_chat_template(engine),
+        "options": asdict(options),
+    }
+
+
+def _compare_loads(
+    engine: Engine,
+    chosen: list[BenchRequest],
+    options: BenchOptions,
+    concurrency: int,
+    is_json: bool,
+    file_name: str,
+) -> Outcome:
+    """In judge mode answers that differ in company are a failure."""
+    summary = run_concurrency(engine, chosen, options, concurrency)
+    if not is_json:
+        for name, ratio in summary.ratio.items():
+            alone, together = summary.alone_tok_s[name], summary.together_tok_s[name]
+            print(
+                f"{name}: {alone:.1f} tokens/s alone, {together:.1f} with {concurrency} at once: {ratio:.2f} x; "
+                f"answers that differ: {summary.num_diverged[name]}"
+            )
+    must_be_equal = engine.describe().numeric_mode == "judge"
+    row = _provenance(engine, chosen, options, file_name) | summary.as_json()
+    return Outcome(row, is_ok=not (must_be_equal and any(summary.num_diverged.values())))
 
 
 def _show(summary: BenchSummary) -> None:

@@ -41,11 +41,14 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the engine.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
-def open_engine(model: Path | None, mode: NumericMode, num_threads: int | None) -> Engine:
+def open_engine(
+    model: Path | None, mode: NumericMode, num_threads: int | None, *, max_running: int = 1
+) -> Engine:
     """The reference engine. Loaded here and not at import: --help must not wait for it."""
     from specpilot.models.build import build_engine
 
-    return build_engine(None if model is None else str(model), mode=mode, num_threads=num_threads)
+    folder = None if model is None else str(model)
+    return build_engine(folder, mode=mode, num_threads=num_threads, max_running=max_running)
 
 
 def resolve_drafter(engine: Engine, name: str | None) -> str | None:

@@ -1,7 +1,8 @@
 """The contract every engine fulfils: token ids in, token ids and per-step records out.
 
 The reference engine (``specpilot.refengine``) and the SGLang client implement it; the service, the bench and token
-forcing know nothing else. One call of ``generate`` is one request; an engine decides how many run at once.
+forcing know nothing else. One call of ``generate`` is one request; an engine decides how many run at once. In judge
+mode a request's tokens do not depend on the others that run.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class StepRecord:
     bonus_id
         Token the target added at the end of the step.
     draft_us, verify_us, total_us
-        Wall clock of the drafter's part, the target's part and the whole step, microseconds.
+        Wall clock of the request's own drafting, the target's forward and what follows it, and the whole step,
+        microseconds. The last two are shared by all requests of a step.
     """
 
     num_drafted: int
@@ -210,7 +212,7 @@ class EngineHealth:
 
 
 class CancelToken:
-    """Set once from any thread; the engine looks at it before every prefill chunk and every step."""
+    """Set once from any thread; the engine looks at it before every step, of which a prompt takes several."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -244,8 +246,11 @@ class Engine(Protocol):
     def generate(self, request: GenerateRequest, cancel: CancelToken | None = None) -> Iterator[Chunk]:
         """Yield the answer step by step.
 
-        The request is checked before the iterator is returned: RequestError for what the caller can mend,
-        Overloaded when the waiting room is full or the engine drains. Closing the iterator cancels the request.
+        The request is checked before the iterator is returned: RequestError for what the caller can mend or what
+        can never fit into the engine's memory, Overloaded when the waiting room is full or the engine drains. It runs
+        from then on, a bounded number of steps ahead of its reader. Closing the iterator cancels the request; after
+        ``cancel`` was set the next chunk says so, and chunks that were not read are dropped. What fails in a request
+        is raised here and ends no other: EngineError, unless it is another error of ``specpilot.errors``.
         """
         ...
 

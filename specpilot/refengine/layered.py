@@ -44,7 +44,7 @@ class RowLayer(Protocol):
 
 
 class LayeredModel(ABC):
-    """The forward of a target. A row's bits depend on the row and on its sequence's tokens before it, on nothing else."""
+    """The forward of a target. A row's bits depend on it and on its sequence's tokens before it, on nothing else."""
 
     def __init__(self, layers: Sequence[RowLayer], norm: RmsNorm) -> None:
         """``norm`` is the final one."""

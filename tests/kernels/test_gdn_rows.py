@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ class Case:
         window = torch.from_numpy(self.memory.window[LAYER])
         tensors = (window, weights.taps, weights.rate, weights.dt_bias, weights.norm_weight)
         window, *others = (tensor.to(dtype) for tensor in tensors)
-        out, *written = gdn_rows_reference(
+        out, keys, values, decay = gdn_rows_reference(
             rows.to(dtype),
             window,
             state,
@@ -78,7 +79,7 @@ class Case:
             unit_eps=weights.unit_eps,
             norm_eps=weights.norm_eps,
         )
-        return out, gdn_replay_reference(state, *written, len(rows))
+        return out, gdn_replay_reference(state, keys, values, decay, len(rows))
 
 
 def make(shape: GdnShape, seed: int = 0) -> Case:
@@ -185,7 +186,8 @@ def test_sequences_at_once_are_sequences_alone(
             if layer == LAYER:
                 split = torch.from_numpy(out).split([parts[i][0] for i in order])
                 assert all(torch.equal(part, alone[i][0]) for part, i in zip(split, order, strict=True))
-        gdn_commit(segments, [parts[i][0] if parts[i][1] is None else parts[i][1] for i in order])
+        num_kept = [num_rows if kept is None else kept for num_rows, kept in parts]
+        gdn_commit(segments, [num_kept[i] for i in order])
         for memory, i in zip(memories, order, strict=True):
             assert np.array_equal(memory.recurrent[LAYER], alone[i][1].recurrent[LAYER])
             assert np.array_equal(memory.window[LAYER], alone[i][1].window[LAYER])
@@ -204,14 +206,15 @@ def test_wrong_shapes_are_refused_with_both_values() -> None:
     case = make(SHAPES[0])
     rows, memory = case.rows(3).numpy(), case.copy()
     segments = GdnSegments([GdnPart(memory, 3, True)])
-    for projected, layer, weights, message in (
+    cases: list[tuple[Any, int, GdnWeights, str]] = [
         (rows[:, 1:], 0, case.weights, r"projected: got \(3, 771\)"),
         (rows[:2], 0, case.weights, r"projected: got \(2, 772\)"),
         (rows.astype(np.float64), 0, case.weights, "float64"),
         (np.asfortranarray(rows), 0, case.weights, "contiguous"),
         (rows, 3, case.weights, "got memory of 3 layers"),
         (make(SHAPES[1]).rows(3).numpy(), 0, make(SHAPES[1]).weights, "key_dim=128"),
-    ):
+    ]
+    for projected, layer, weights, message in cases:
         with pytest.raises(ValueError, match=message):
             gdn_rows(projected, segments, layer, weights)
     with pytest.raises(ValueError, match="make_room"):

@@ -18,7 +18,7 @@ __all__ = ["commit_rows", "run_rows"]
 
 
 @inlined
-def _copy(source: Any, target: Any, first: int) -> int:
+def _copy(source: Any, target: Any, first: int) -> Any:
     for i in range(source.shape[0]):
         target[first + i] = source[i]
     return first + source.shape[0]

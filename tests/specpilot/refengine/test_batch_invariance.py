@@ -91,7 +91,7 @@ def step(model: TargetModel, parts: list[tuple[Stream, int, int, bool]]) -> None
     sizes = [num_rows for _, num_rows, _, _ in parts]
     split = zip(out.hidden.split(sizes), out.taps.split(sizes), logits.split(sizes), strict=True)
     for (stream, _, num_kept, _), results in zip(parts, split, strict=True):
-        stream.rows.append(tuple(result[:num_kept] for result in results))  # type: ignore[arg-type]
+        stream.rows.append(tuple(result[:num_kept] for result in results))
     commit_rows([stream.state for stream, *_ in parts], [num_kept for _, _, num_kept, _ in parts])
 
 

@@ -169,7 +169,7 @@ def test_memory_is_bounded_and_nobody_overtakes() -> None:
         assert (engine.health().num_running, engine.health().num_waiting) == (2, 2)
     for answer in answers:
         assert len(tokens(list(answer))) == 5
-    firsts = {}
+    firsts: dict[int, int] = {}
     for index, step in enumerate(probe.steps):
         for state in step:
             firsts.setdefault(state, index)
