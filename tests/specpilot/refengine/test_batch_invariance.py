@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specpilot.engines.base import NumericMode
+from specpilot.refengine.dense import load_dense
 from specpilot.refengine.model import TargetModel
 from specpilot.refengine.state import SequenceState, commit_rows
+from specpilot.refengine.target import Target
 from specpilot_kernels import cpu_jit
+from tests.specpilot.refengine.random_dense import save_random
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, random_tensors
 
 CONFIGS = {"tied": SMALL, "untied": UNTIED}
 MAX_TOKENS = 300
-TAPS = (1, 3)
+TAPS = (0, 2)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids="{} threads".format)
@@ -35,12 +38,15 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     cpu_jit.PARALLEL_FROM = limit
 
 
-@pytest.fixture(
-    scope="module", params=[("tied", "judge"), ("tied", "serve"), ("untied", "judge")], ids="-".join
-)
-def model(request: pytest.FixtureRequest, threads: int) -> TargetModel:
-    name, chosen = request.param
+@pytest.fixture(scope="module", params=["tied-judge", "tied-serve", "untied-judge", "gemma3-judge"])
+def model(request: pytest.FixtureRequest, threads: int, tmp_path_factory: pytest.TempPathFactory) -> Target:
+    """Gated DeltaNet and attention in two proportions, and a dense target with windows."""
+    name, chosen = request.param.split("-")
     mode: NumericMode = chosen
+    if name == "gemma3":
+        folder = tmp_path_factory.mktemp(name)
+        save_random(folder, name)
+        return load_dense(folder, mode=mode)
     return TargetModel(CONFIGS[name], random_tensors(CONFIGS[name]), mode)
 
 
@@ -58,7 +64,7 @@ class Stream:
         return len(self.ids) - self.state.num_tokens
 
 
-def run_alone(model: TargetModel, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def run_alone(model: Target, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     state, parts = model.new_state(MAX_TOKENS), []
     for token in ids:
         out = model.forward(token[None], state, taps=TAPS)
@@ -68,7 +74,7 @@ def run_alone(model: TargetModel, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return hidden, taps, logits
 
 
-def make_streams(model: TargetModel, lengths: list[int]) -> list[Stream]:
+def make_streams(model: Target, lengths: list[int]) -> list[Stream]:
     streams = []
     for seed, length in enumerate(lengths):
         generator = torch.Generator().manual_seed(seed)
@@ -77,7 +83,7 @@ def make_streams(model: TargetModel, lengths: list[int]) -> list[Stream]:
     return streams
 
 
-def step(model: TargetModel, parts: list[tuple[Stream, int, int, bool]]) -> None:
+def step(model: Target, parts: list[tuple[Stream, int, int, bool]]) -> None:
     """One batch: of every stream so many rows, of which a prefix is right and committed."""
     ids = []
     for stream, num_rows, num_kept, is_decided in parts:
@@ -102,7 +108,7 @@ def assert_bits_of_alone(streams: list[Stream]) -> None:
             assert torch.equal(joined, expected[: len(joined)])
 
 
-def test_plain_and_verify_rows_and_prompts_in_one_batch(model: TargetModel) -> None:
+def test_plain_and_verify_rows_and_prompts_in_one_batch(model: Target) -> None:
     """Eight streams: prompts of different lengths while others decode plainly or verify 2 to 8 rows."""
     streams = make_streams(model, [40, 60, 30, 90, 45, 70, 25, 50])
     generator = torch.Generator().manual_seed(0)
@@ -127,7 +133,7 @@ def test_plain_and_verify_rows_and_prompts_in_one_batch(model: TargetModel) -> N
 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_any_company_changes_no_bit(model: TargetModel, data: st.DataObject) -> None:
+def test_any_company_changes_no_bit(model: Target, data: st.DataObject) -> None:
     streams = make_streams(model, data.draw(st.lists(st.integers(1, 24), min_size=1, max_size=5)))
     for _ in range(data.draw(st.integers(1, 8))):
         parts = []
@@ -142,7 +148,7 @@ def test_any_company_changes_no_bit(model: TargetModel, data: st.DataObject) -> 
     assert_bits_of_alone([stream for stream in streams if stream.rows])
 
 
-def test_another_sequences_state_would_show(model: TargetModel) -> None:
+def test_another_sequences_state_would_show(model: Target) -> None:
     """The comparison can fail: rows that are run on the state of their neighbour."""
     one, other = make_streams(model, [12, 12])
     step(model, [(one, 6, 6, True), (other, 6, 6, True)])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from specpilot.engines.base import NumericMode, SamplingParams
+from specpilot.engines.base import NumericMode
 from specpilot.refengine.dense import DenseModel, load_dense
-from specpilot.refengine.model import TargetOutput
-from specpilot.refengine.sequence import DecodingSequence
+from specpilot.refengine.layered import TargetOutput
 from tests.oracles.noisy_drafter import NoisyDrafter
+from tests.specpilot.refengine.decoding import decode
 from tests.specpilot.refengine.random_dense import save_muse_glimmer, save_random
 
 NAMES = ("llama", "qwen3 with a window", "gemma3", "muse_glimmer")
@@ -93,10 +93,10 @@ def test_ids_are_equal_with_and_without_speculation(
 ) -> None:
     """A drafter that is right by and large, wrong now and then: whatever it says, the tokens are the target's."""
     prompt = ids[:NUM_PROMPT].tolist()
-    plain = decode(model, prompt, None)
+    plain = decode(model, None, prompt, 60)[0]
     assert len(set(plain)) > 4  # a target that says one thing for ever proves little
     drafter = NoisyDrafter([*prompt, *plain], share_right)
-    assert decode(model, prompt, drafter) == plain
+    assert decode(model, drafter, prompt, 60)[0] == plain
     assert drafter.num_right > 0 or share_right == 0
 
 
@@ -105,23 +105,12 @@ def test_a_target_that_sees_its_company_is_caught(
 ) -> None:
     """The comparison of tokens can fail: rows that lean on the rows beside them decode otherwise in company."""
     prompt = ids[:NUM_PROMPT].tolist()
-    plain = decode(model, prompt, None)
-    forward = model.forward
+    plain = decode(model, None, prompt, 60)[0]
+    forward = model.forward_batch
 
     def leaning(*arguments: object, **named: object) -> TargetOutput:
         out = forward(*arguments, **named)  # type: ignore[arg-type]
         return TargetOutput(out.hidden + 0.5 * (out.hidden.mean(0) - out.hidden), out.taps)
 
-    monkeypatch.setattr(model, "forward", leaning)
-    assert decode(model, prompt, NoisyDrafter([*prompt, *plain], 0.7)) != plain
-
-
-def decode(model: DenseModel, prompt: list[int], drafter: NoisyDrafter | None) -> list[int]:
-    params = SamplingParams(max_new_tokens=60)
-    live = DecodingSequence(model, drafter, params, torch.Generator(), len(prompt))
-    with torch.inference_mode():
-        live.prefill(prompt)
-        tokens = [live.first_token()]
-        while len(tokens) < 60:
-            tokens += live.step().token_ids
-    return tokens[:60]
+    monkeypatch.setattr(model, "forward_batch", leaning)
+    assert decode(model, NoisyDrafter([*prompt, *plain], 0.7), prompt, 60)[0] != plain

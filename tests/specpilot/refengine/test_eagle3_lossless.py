@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from specpilot.draft import Draft
-from specpilot.engines.base import SamplingParams
 from specpilot.models.train.answers import Answers
 from specpilot.models.train.draft_training import train_drafter
 from specpilot.models.train.eagle3 import Eagle3Shape, TrainEagle3
@@ -21,11 +20,11 @@ from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.eagle3 import Eagle3Drafter, load_eagle3
 from specpilot.refengine.eagle3_config import Eagle3Config
 from specpilot.refengine.model import TargetModel, load_target
-from specpilot.refengine.sequence import DecodingSequence
 from specpilot.verify import acceptance_probs, bonus_law
 from tests.oracles.random_dflash2 import TinyTarget
 from tests.oracles.random_eagle3 import make_config, make_tensors
 from tests.oracles.statistics import chi_square_p_value
+from tests.specpilot.refengine.decoding import decode
 from tests.specpilot.refengine.random_target import SMALL, save_target
 
 COUNTING = TargetConfig(
@@ -93,22 +92,6 @@ def unlearned(tmp_path_factory: pytest.TempPathFactory) -> tuple[TargetModel, Ea
         {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, hidden_size=96, vocab_size=300, num_target_layers=4
     )
     return target, Eagle3Drafter(Eagle3Config.parse(config), make_tensors(config, 2), target)
-
-
-def decode(
-    target: TargetModel, drafter: Eagle3Drafter | None, prompt: list[int], count: int, parts: int = 1
-) -> tuple[list[int], int]:
-    """``count`` greedy tokens and the verify steps they took."""
-    params = SamplingParams(max_new_tokens=count)
-    sequence = DecodingSequence(target, drafter, params, torch.Generator(), len(prompt))
-    size = -(-len(prompt) // parts)
-    for first in range(0, len(prompt), size):
-        sequence.prefill(prompt[first : first + size])
-    tokens, steps = [sequence.first_token()], 0
-    while len(tokens) < count:
-        tokens += sequence.step().token_ids
-        steps += 1
-    return tokens[:count], steps
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specpilot.refengine import state as state_module
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.model import TargetModel, load_target
 from specpilot.refengine.numerics import Projection
+from specpilot_kernels.chain_attention import memory
 from specpilot_kernels.cpu_jit import num_threads, set_num_threads
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, random_tensors, save_target
 
@@ -136,7 +136,7 @@ def test_threads_change_no_bit() -> None:
 def test_growth_of_the_cache_changes_no_bit(
     judge: TargetModel, ids: Tensor, one_by_one: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "KV_BLOCK_TOKENS", 16)
+    monkeypatch.setattr(memory, "KV_BLOCK_TOKENS", 16)
     assert_equal_bits(speculate(judge, ids, 1), one_by_one)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from specpilot.engines.base import NumericMode
 from specpilot.errors import ConfigError, EngineError, RequestError
 from specpilot.refengine.model import TargetModel
-from specpilot.refengine.state import KV_BLOCK_TOKENS
+from specpilot_kernels.chain_attention.memory import KV_BLOCK_TOKENS
 from tests.specpilot.refengine.random_target import SMALL, random_tensors
 
 

@@ -1,0 +1,37 @@
+"""Drives one sequence without an engine around it."""
+
+from __future__ import annotations
+
+import torch
+
+from specpilot.draft.drafter import Drafter
+from specpilot.engines.base import SamplingParams
+from specpilot.refengine.sequence import DecodingSequence
+from specpilot.refengine.target import Target
+
+__all__ = ["decode"]
+
+
+@torch.inference_mode()
+def decode(
+    target: Target, drafter: Drafter | None, prompt: list[int], count: int, parts: int = 1
+) -> tuple[list[int], int]:
+    """``count`` greedy tokens and the verify steps they took; the prompt is run in so many parts."""
+    params = SamplingParams(max_new_tokens=count)
+    live = DecodingSequence(target, drafter, params, torch.Generator(), prompt)
+
+    size = -(-len(prompt) // parts)
+    while live.num_prompt_left:
+        rows = live.open_prompt(min(size, live.num_prompt_left))
+        out = target.forward_batch(rows, [live.state], taps=live.target_taps)
+        live.accept_prompt(out.taps)
+        live.state.commit(len(rows))
+    tokens, num_steps = [live.choose_first(target.logits(out.hidden[-1:]))], 0
+    while len(tokens) < count:
+        rows = live.open_step()
+        out = target.forward_batch(rows, [live.state], taps=live.target_taps)
+        result = live.accept_step(target.logits(out.hidden), out.taps)
+        live.state.commit(len(result.token_ids))
+        tokens += result.token_ids
+        num_steps += 1
+    return tokens[:count], num_steps
