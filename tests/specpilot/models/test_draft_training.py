@@ -235,7 +235,7 @@ def test_a_trained_drafter_is_fast_and_changes_no_token(
     trained = train(kind, target, tmp_path / "run", steps=150)
     export_checkpoint(tmp_path / "drafter", trained.config_dict(), trained.state_dict(), None)
     drafter = load_drafter(tmp_path / "drafter", target=served)
-    for prompt, is_familiar in (([10, 11, 12, 13], True), ([40, 41, 42, 43], True), ([70, 71, 30, 9], False)):
+    for prompt, is_familiar in (([20, 21, 22, 23], True), ([35, 36, 37, 38], True), ([70, 71, 30, 9], False)):
         (plain, num_plain), (drafted, num_drafted) = (
             decode(served, drafter, prompt, width) for width in (0, 7)
         )
