@@ -109,10 +109,19 @@ def test_an_engine_serves_the_file(tiny: TinyModel, path: Path) -> None:
     engine = build_engine(str(tiny.write(path)), num_threads=1)
     facts = engine.describe()
     assert facts.model_id == "tiny-8M" and facts.architecture == "LlamaForCausalLM"
-    assert facts.drafters == () and facts.default_drafter is None and facts.eos_ids == (2,)
+    assert facts.drafters == ("suffix",) and facts.eos_ids == (2,)
     prompt = engine.apply_chat_template([{"role": "user", "content": "hello world"}])
-    request = GenerateRequest(prompt, SamplingParams(max_new_tokens=9, ignore_eos=True))
-    tokens = [token for chunk in engine.generate(request) for token in chunk.token_ids]
+    params = SamplingParams(max_new_tokens=40, ignore_eos=True)
+    answers = [
+        [
+            token
+            for chunk in engine.generate(GenerateRequest(prompt, params, drafter))
+            for token in chunk.token_ids
+        ]
+        for drafter in (None, "suffix")
+    ]
+    assert answers[0] == answers[1]
+    tokens = answers[0]
     ids = torch.tensor([*prompt, *tokens])
     expected = logits_of_transformers(tiny.expected, ids)[len(prompt) - 1 : -1]
     assert tokens == expected.argmax(-1).tolist()
