@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Generator, Iterator, Sequence
 
@@ -18,14 +17,15 @@ from specpilot.engines.base import (
     GenerateRequest,
     ScoreResult,
     StepRecord,
+    TokenLogprob,
 )
 from specpilot.errors import Cancelled, RequestError
-from specpilot.refengine.sampler import argmax_ids, token_logprobs
 from specpilot.refengine.sequence import DecodingSequence
 from specpilot.refengine.target import Target
 from specpilot.refengine.text_stream import TextStream
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot.refengine.turns import Turns
+from specpilot.sampling import JsonGrammars, TokenChooser, new_chooser, token_logprobs
 from specpilot_kernels.cpu_jit import num_threads
 
 __all__ = ["PREFILL_ROWS", "ReferenceEngine"]
@@ -58,6 +58,7 @@ class ReferenceEngine:
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self._model_id, self._default_drafter = model_id, default_drafter
         self._turns = Turns(max_waiting)
+        self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 
     def describe(self) -> EngineDescription:
         config = self.target.config
@@ -87,6 +88,9 @@ class ReferenceEngine:
     def detokenize(self, token_ids: Sequence[int]) -> str:
         return self.tokenizer.decode(token_ids)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.tokenizer.token_bytes(token_id)
+
     def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
         return self.tokenizer.encode_chat(messages)
 
@@ -95,24 +99,37 @@ class ReferenceEngine:
         if request.drafter is not None and request.drafter not in self.drafters:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
-        return _Answer(self, request, cancel or CancelToken(), self._turns.take_ticket())
+        chooser = new_chooser(
+            request.sampling,
+            request.prompt_ids,
+            vocab_size=self.target.config.vocab_size,
+            grammars=self._grammars,
+        )
+        return _Answer(self, request, chooser, cancel or CancelToken(), self._turns.take_ticket())
 
     @torch.inference_mode()
-    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
+    def score(
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        cancel: CancelToken | None = None,
+        *,
+        num_top: int = 0,
+    ) -> ScoreResult:
         self._check_ids(token_ids, 0)
         if not 1 <= start <= len(token_ids):
             raise RequestError(
                 f"start: got {start}, expected 1 to {len(token_ids)} (the first token has no context)"
             )
+        if not 0 <= num_top <= 20:
+            raise RequestError(f"num_top: got {num_top}, expected 0 to 20", param="logprobs")
         ticket = self._turns.take_ticket()
         try:
             cancel = cancel or CancelToken()
             if not self._turns.wait(ticket, cancel):
                 raise Cancelled("score: cancelled while it waited for its turn")
             state = self.target.new_state(len(token_ids))
-            chosen: list[float] = []
-            best_ids: list[int] = []
-            best: list[float] = []
+            entries: list[TokenLogprob] = []
             for first in range(0, len(token_ids) - 1, PREFILL_ROWS):
                 if cancel.is_cancelled:
                     raise Cancelled(f"score: cancelled after {first} of {len(token_ids)} tokens")
@@ -124,13 +141,15 @@ class ReferenceEngine:
                     continue
                 logits = self.target.logits(hidden[skip:])
                 labels = list(token_ids[first + skip + 1 : first + len(rows) + 1])
-                ids = argmax_ids(logits)
-                logprobs = torch.log_softmax(logits.double(), dim=-1)
-                pairs = logprobs.gather(-1, torch.tensor([labels, ids]).T)
-                chosen += pairs[:, 0].tolist()
-                best_ids += ids
-                best += pairs[:, 1].tolist()
-            return ScoreResult(start, tuple(chosen), tuple(best_ids), tuple(best))
+                # The most likely one is needed in any case: it is the argmax.
+                entries += token_logprobs(logits, labels, max(1, num_top))
+            return ScoreResult(
+                start,
+                tuple(entry.logprob for entry in entries),
+                tuple(entry.top[0][0] for entry in entries),
+                tuple(entry.top[0][1] for entry in entries),
+                tuple(entry.top[:num_top] for entry in entries),
+            )
         finally:
             self._turns.give_back(ticket)
 
@@ -159,10 +178,15 @@ class _Answer(Iterator[Chunk]):
     """One running request. Holds its place in the queue from creation until it ends or is closed."""
 
     def __init__(
-        self, engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
+        self,
+        engine: ReferenceEngine,
+        request: GenerateRequest,
+        chooser: TokenChooser,
+        cancel: CancelToken,
+        ticket: object,
     ) -> None:
         self._engine, self._ticket = engine, ticket
-        self._chunks = _decode(engine, request, cancel, ticket)
+        self._chunks = _decode(engine, request, chooser, cancel, ticket)
 
     def __next__(self) -> Chunk:
         try:
@@ -185,7 +209,11 @@ class _Answer(Iterator[Chunk]):
 
 
 def _decode(
-    engine: ReferenceEngine, request: GenerateRequest, cancel: CancelToken, ticket: object
+    engine: ReferenceEngine,
+    request: GenerateRequest,
+    chooser: TokenChooser,
+    cancel: CancelToken,
+    ticket: object,
 ) -> Generator[Chunk, None, None]:
     params = request.sampling
     text = TextStream(params.stop)
@@ -211,11 +239,9 @@ def _decode(
     if not engine._turns.wait(ticket, cancel):
         yield Chunk((), "", finish_reason="cancelled")
         return
-    seed = secrets.randbits(63) if params.seed is None else params.seed
     drafter = None if request.drafter is None else engine.drafters[request.drafter]
-    live = DecodingSequence(
-        engine.target, drafter, params, torch.Generator().manual_seed(seed), len(request.prompt_ids)
-    )
+    max_tokens = len(request.prompt_ids) + params.max_new_tokens
+    live = DecodingSequence(engine.target, drafter, chooser, max_tokens)
     for first in range(0, len(request.prompt_ids), PREFILL_ROWS):
         if cancel.is_cancelled:
             yield Chunk((), "", finish_reason="cancelled")

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from specpilot.draft.drafter import Drafter
-from specpilot.engines.base import SamplingParams
-from specpilot.refengine.sampler import argmax_ids, probabilities, sample
 from specpilot.refengine.target import Target
-from specpilot.verify.chain import verify_greedy, verify_sampled
+from specpilot.sampling import TokenChooser
 
 __all__ = ["DecodingSequence", "StepResult"]
 
@@ -32,21 +30,20 @@ class DecodingSequence:
     """State and arithmetic of one request; knows nothing of text, queues or stopping.
 
     Between steps every token but the last one is committed; the last one is the anchor, the root of the next step.
-    ``last_logits`` (R, V) float32 are the rows the newest tokens were chosen from, in their order.
+    ``last_logits`` (R, V) float32 are the rows the newest tokens were chosen from, in their order, as the model gave
+    them. ``max_tokens`` bounds prompt and answer together.
     """
 
     def __init__(
         self,
         target: Target,
         drafter: Drafter | None,
-        params: SamplingParams,
-        generator: torch.Generator,
-        num_prompt_tokens: int,
+        chooser: TokenChooser,
+        max_tokens: int,
     ) -> None:
-        self._target, self._drafter, self._params, self._generator = target, drafter, params, generator
-        self._max_tokens = min(target.config.context_length, num_prompt_tokens + params.max_new_tokens)
+        self._target, self._drafter, self._chooser = target, drafter, chooser
         # A step may reach past the last token that is kept: the drafts after it.
-        room = self._max_tokens + (0 if drafter is None else drafter.block_size)
+        room = max_tokens + (0 if drafter is None else drafter.block_size)
         self._room = min(target.config.context_length, room)
         self._state = target.new_state(self._room)
         self._draft_state = None if drafter is None else drafter.new_state(self._room)
@@ -61,7 +58,7 @@ class DecodingSequence:
     def first_token(self) -> int:
         """The token after the prompt."""
         self.last_logits = self._target.logits(self._last_hidden)
-        self._anchor = self._choose(self.last_logits)
+        (self._anchor,) = self._chooser.choose(self.last_logits)
         return self._anchor
 
     def step(self) -> StepResult:
@@ -77,8 +74,8 @@ class DecodingSequence:
             draft = self._drafter.propose(
                 self._draft_state,
                 self._anchor,
-                temperature=0.0 if self._params.is_greedy else self._params.temperature,
-                generator=None if self._params.is_greedy else self._generator,
+                temperature=self._chooser.draft_temperature,
+                generator=self._chooser.generator,
                 num_positions=num_positions,
             )
             # A drafter may find nothing worth a row: the step is then a plain one.
@@ -89,18 +86,7 @@ class DecodingSequence:
         taps = () if self._drafter is None else self._drafter.target_taps
         out = self._target.forward(ids, self._state, taps=taps)
         logits = self._target.logits(out.hidden)
-        if draft is None:
-            tokens = [self._choose(logits)]
-        else:
-            if self._params.is_greedy:
-                result = verify_greedy(draft.token_ids, torch.tensor(argmax_ids(logits)))
-            else:
-                assert draft.q_rows is not None
-                p_rows = probabilities(logits, self._params)
-                result = verify_sampled(
-                    draft.token_ids, draft.support_ids, draft.q_rows, p_rows, self._generator
-                )
-            tokens = [*draft.token_ids[: result.num_correct_drafts].tolist(), result.bonus_id]
+        tokens = self._chooser.choose(logits, draft)
         self._commit(ids, out.taps, len(tokens))
         self._anchor = tokens[-1]
         self.last_logits = logits[: len(tokens)]
@@ -122,8 +108,3 @@ class DecodingSequence:
         self._state.commit(num_kept)
         if self._drafter is not None and self._draft_state is not None:
             self._drafter.append_context(self._draft_state, ids[:num_kept], taps[:num_kept])
-
-    def _choose(self, logits: Tensor) -> int:
-        if self._params.is_greedy:
-            return argmax_ids(logits)[0]
-        return sample(probabilities(logits, self._params)[0], self._generator)
