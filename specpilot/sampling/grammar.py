@@ -1,5 +1,8 @@
 """JSON Schemas as masks over the vocabulary, by llguidance: an Earley parser over bytes, so tokens may cut characters.
 
+A mask allows every token that can go on, except where the schema leaves one text only (a required name, say): there it
+allows that text's usual tokens alone, and not the same letters cut in another way.
+
 Its cost is bounded three times. A schema text is at most ``MAX_SCHEMA_BYTES`` long. A schema seen for the first time is
 compiled in a process of its own with limits on time and memory (``schema_trial``), because some few bytes of schema ask
 for more work than any machine has; only one that came through is compiled here. And each mask may take a fixed amount
@@ -19,7 +22,7 @@ import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from torch import Tensor
 
-from specpilot.errors import RequestError, Unsupported
+from specpilot.errors import EngineError, RequestError, Unsupported
 from specpilot.sampling.schema_trial import try_grammar
 
 __all__ = ["MAX_SCHEMA_BYTES", "GrammarCursor", "GrammarTokenizer", "JsonGrammars"]
@@ -88,8 +91,12 @@ class GrammarCursor:
         self._check()
 
     def _check(self) -> None:
+        """A matcher in error stays so: it ran into a limit, unless this engine fed it what its mask forbids."""
         if self._matcher.is_error():
-            raise _refusal(f"this answer needs too much work ({self._matcher.get_error()})")
+            reason = self._matcher.get_error()
+            if reason.startswith("panic") or "doesn't satisfy the grammar" in reason:
+                raise EngineError(f"grammar: {reason}")
+            raise _refusal(f"this answer needs too much work ({reason})")
 
 
 class JsonGrammars:
@@ -158,8 +165,8 @@ class _Vocabulary:
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
         self.special_token_ids = [token_id for token_id, data in enumerate(self.tokens) if not data]
 
-    def __call__(self, text: bytes) -> list[int]:
-        return self._tokenizer.encode(text.decode("utf-8"))
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self._tokenizer.encode(text if isinstance(text, str) else text.decode("utf-8"))
 
 
 def _refusal(reason: str) -> RequestError:

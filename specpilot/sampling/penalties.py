@@ -37,4 +37,8 @@ class TokenHistory:
             factor = params.repetition_penalty
             weakened = torch.where(logits > 0, logits / factor, logits * factor)
             logits = torch.where(self._is_in_prompt | (counts > 0), weakened, logits)
-        return logits - params.frequency_penalty * counts - params.presence_penalty * (counts > 0).to(logits.dtype)
+        return (
+            logits
+            - params.frequency_penalty * counts
+            - params.presence_penalty * (counts > 0).to(logits.dtype)
+        )

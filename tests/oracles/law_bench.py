@@ -1,6 +1,6 @@
 """Is speculation lossless? The law of an answer's first tokens, with drafts and without, exactly and by drawing.
 
-Everything that chooses tokens runs for real: a chooser's options, acceptance, bonus. A *setting* says what stands around
+Everything that chooses tokens runs for real: a chooser's options, acceptance, bonus. A *setting* is what stands around
 it. Use: ``total_variation(emitted_law(setting, new), plain_law(setting, next_law))`` is 0 up to rounding, or
 ``chi_square_p_value(*drawn_counts(...))`` is above a stated level. Both must be far from it for a chooser with a fault.
 """
@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -72,10 +73,10 @@ class Setting:
 
     def logits(self, said: Tokens) -> Tensor:
         """(V,) float64."""
-        return torch.randn(self.vocab_size, generator=self._noise(0, said), dtype=torch.float64) * self.spread
+        return _logits(self.seed, self.vocab_size, said) * self.spread
 
     def lattice(self, said: Tokens, depth: int) -> Lattice:
-        noise = self._noise(1, said)
+        noise = _noise(2 * self.seed + 1, self.vocab_size, said)
         ids = [torch.randperm(self.vocab_size, generator=noise)[: self.width] for _ in range(depth)]
         if self.is_informed:
             ids = [self.logits(said).topk(self.width).indices] * depth
@@ -91,18 +92,23 @@ class Setting:
         return min(self.depth, self.num_tokens - len(said) - 1)
 
     def is_over(self, said: Tokens) -> bool:
-        return len(said) >= self.num_tokens or bool(said) and said[-1] in self.eos_ids
+        return len(said) >= self.num_tokens or (bool(said) and said[-1] in self.eos_ids)
 
     def cut(self, tokens: Tokens) -> Tokens:
         """Without what stands behind end-of-text."""
         ends = [place for place, token in enumerate(tokens) if token in self.eos_ids]
         return tokens[: ends[0] + 1] if ends else tokens
 
-    def _noise(self, kind: int, said: Tokens) -> torch.Generator:
-        number = self.seed * 2 + kind
-        for token in said:
-            number = number * (self.vocab_size + 1) + token + 1
-        return torch.Generator().manual_seed(number)
+
+@lru_cache(10_000)
+def _logits(seed: int, vocab_size: int, said: Tokens) -> Tensor:
+    return torch.randn(vocab_size, generator=_noise(2 * seed, vocab_size, said), dtype=torch.float64)
+
+
+def _noise(number: int, vocab_size: int, said: Tokens) -> torch.Generator:
+    for token in said:
+        number = number * (vocab_size + 1) + token + 1
+    return torch.Generator().manual_seed(number)
 
 
 def plain_law(setting: Setting, next_law: Callable[[Tensor, Tokens], Sequence[float]]) -> Law:

@@ -5,7 +5,7 @@ Each test of losslessness has negative controls that must fail it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specpilot.engines.base import SamplingParams
-from specpilot.errors import RequestError
+from specpilot.errors import EngineError
 from specpilot.sampling import JsonGrammars, TokenChooser, new_chooser
 from tests.oracles.array_grammar import END, SCHEMA, ArrayTokenizer, allowed_ids
 from tests.oracles.law_bench import (
@@ -63,6 +63,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """These rows are short: a second thread only costs time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @lru_cache
 def grammars() -> JsonGrammars:
     return JsonGrammars(ArrayTokenizer(), 6, [END])
@@ -82,7 +91,9 @@ def setting_of(params: SamplingParams, seed: int = 0, **fields: Any) -> Setting:
     )
 
 
-def begun(params: SamplingParams, kind: Callable[..., TokenChooser] | None = None) -> Callable[[], TokenChooser]:
+def begun(
+    params: SamplingParams, kind: Callable[..., TokenChooser] | None = None
+) -> Callable[[], TokenChooser]:
     """Makes choosers with ``BEGUN`` said already; ``kind`` makes them faulty."""
 
     def new() -> TokenChooser:
@@ -181,13 +192,13 @@ def _with(chooser: TokenChooser, params: SamplingParams) -> TokenChooser:
     ],
 )
 def test_control_faulty_chooser_changes_the_law(name: str, kind: type[TokenChooser]) -> None:
-    assert distance(params_of(name), kind) > 0.01
+    assert distance(params_of(name), kind) > 0.001
 
 
 @pytest.mark.parametrize("kind", [GrammarNotRolledBack, GrammarOfFirstRow])
 def test_control_grammar_at_the_wrong_place_breaks(kind: type[TokenChooser]) -> None:
     """Sooner or later a token is committed that cannot follow, and the grammar says so."""
-    with pytest.raises(RequestError, match="response_format"):
+    with pytest.raises(EngineError, match="grammar"):
         distance(params_of("grammar"), kind)
 
 
@@ -217,15 +228,15 @@ def test_control_q_truncated_in_another_order_changes_the_law() -> None:
     assert total_variation(emitted_law(wrong, begun(params)), reference(setting, params)) > 0.01
 
 
-LARGER = Setting(3, vocab_size=200, num_tokens=2, depth=1, width=8, spread=2.5, is_informed=True)
+LARGER = Setting(3, vocab_size=200, num_tokens=2, depth=1, width=16, spread=1.5, is_informed=True)
 LARGER_OPTIONS = SamplingParams(
-    temperature=0.9,
-    top_k=50,
-    top_p=0.95,
+    temperature=0.7,
+    top_k=30,
+    top_p=0.98,
     min_p=0.01,
     repetition_penalty=1.2,
     # Below 0 they favour what was said, which no chooser that forgets to count can imitate.
-    frequency_penalty=-1.0,
+    frequency_penalty=-2.0,
     presence_penalty=-1.5,
     logit_bias={token: 1.0 for token in range(0, 200, 7)},
 )
@@ -245,11 +256,11 @@ def chi_square_on_larger(kind: Callable[..., TokenChooser] | None = None, **fiel
         return reference_law(reference_logits(logits.tolist(), params, prompt=PROMPT, said=said), params)
 
     law = plain_law(setting, next_law)
-    return chi_square_p_value(*drawn_counts(setting, new, law, 3_000, seed=2024))
+    return chi_square_p_value(*drawn_counts(setting, new, law, 2_500, seed=2024))
 
 
 def test_drawn_answers_on_200_tokens_pass_chi_square() -> None:
-    """3,000 answers of two tokens with every option but grammar, fixed seed, level 0.001."""
+    """2,500 answers of two tokens with every option but grammar, fixed seed, level 0.001."""
     assert chi_square_on_larger() > 0.001
 
 
