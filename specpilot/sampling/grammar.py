@@ -31,6 +31,8 @@ MAX_SCHEMA_BYTES = 64 * 1024
 # Compiled schemas kept. A schema that was refused is remembered too.
 _MAX_KEPT = 64
 _MAX_SHOWN_CHARS = 300
+# What the library says when it is used wrongly; everything else is one of its limits.
+_FAULTS = ("panic", "parser stopped", "doesn't satisfy the grammar")
 # Some white space is allowed between the parts of a JSON text, but no endless run of it.
 _OPTIONS = {"lenient": False, "whitespace_flexible": True, "whitespace_pattern": r"[ \n]{1,16}"}
 
@@ -94,7 +96,7 @@ class GrammarCursor:
         """A matcher in error stays so: it ran into a limit, unless this engine fed it what its mask forbids."""
         if self._matcher.is_error():
             reason = self._matcher.get_error()
-            if reason.startswith("panic") or "doesn't satisfy the grammar" in reason:
+            if any(words in reason for words in _FAULTS):
                 raise EngineError(f"grammar: {reason}")
             raise _refusal(f"this answer needs too much work ({reason})")
 
