@@ -33,8 +33,8 @@ _MAX_KEPT = 64
 _MAX_SHOWN_CHARS = 300
 # What the library says when it is used wrongly; everything else is one of its limits.
 _FAULTS = ("panic", "parser stopped", "doesn't satisfy the grammar")
-# Some white space is allowed between the parts of a JSON text, but no endless run of it.
-_OPTIONS = {"lenient": False, "whitespace_flexible": True, "whitespace_pattern": r"[ \n]{1,16}"}
+# One space may stand between the parts of a JSON text. More would be valid too, but some models then write little else.
+_OPTIONS = {"lenient": False, "whitespace_flexible": True, "whitespace_pattern": " "}
 
 
 class GrammarTokenizer(Protocol):

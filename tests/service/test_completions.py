@@ -89,7 +89,7 @@ def test_echoed_prompt_is_scored_by_teacher_forcing(
 def test_echo_gives_as_many_alternatives_as_asked(
     client: TestClient, model: str, bundled_engine: Engine, num_top: int
 ) -> None:
-    """What an evaluation harness sends: prompt ids, echo, one token; it looks for the prompt's tokens among the best."""
+    """What an evaluation harness sends: prompt ids, echo, one token; it looks for the prompt among the best."""
     ids = bundled_engine.tokenize(PROMPT)
     request = body(model, prompt=ids, echo=True, logprobs=num_top, max_tokens=1)
     logprobs = post(client, **request)["choices"][0]["logprobs"]

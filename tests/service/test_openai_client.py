@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from specpilot.engines.base import Engine
 from tests.service.live_server import LiveServer, run_server, wait_until
@@ -59,8 +59,8 @@ def test_chat_stream(api: openai.OpenAI, model: str) -> None:
 
 
 class Purchase(BaseModel):
-    name: str
-    apples: int
+    name: Literal["Tom", "Ann"]
+    apples: int = Field(ge=0, le=99)
 
 
 def test_sampling_options(api: openai.OpenAI, model: str) -> None:

@@ -82,8 +82,8 @@ def test_all_ways_to_ask_for_all_tokens(top_k: int | None) -> None:
         {"logit_bias": {"40": 20, "41": 19.5}},
         {"response_format": FORMAT},
         {"response_format": {"type": "json_object"}},
-        {"temperature": 1.5, "seed": 3, "min_p": 0.2},
-        {"temperature": 1.5, "seed": 3, "top_k": 5},
+        {"temperature": 2, "seed": 11, "min_p": 0.2},
+        {"temperature": 2, "seed": 11, "top_k": 2},
     ],
 )
 def test_options_act(client: TestClient, model: str, fields: dict[str, Any]) -> None:
@@ -97,7 +97,13 @@ def test_answers_follow_their_schema(
     client: TestClient, model: str, drafter: str, temperature: float
 ) -> None:
     request = body(
-        model, response_format=FORMAT, temperature=temperature, seed=4, n=3, speculation={"drafter": drafter}
+        model,
+        response_format=FORMAT,
+        temperature=temperature,
+        seed=4,
+        n=3,
+        max_tokens=128,
+        speculation={"drafter": drafter},
     )
     for choice in post(client, **request)["choices"]:
         answer = json.loads(choice["message"]["content"])
@@ -144,7 +150,7 @@ def test_choices_have_streams_of_their_own_and_the_first_is_that_of_n_1(
     client: TestClient, model: str
 ) -> None:
     def texts(seed: int, n: int) -> list[str]:
-        answer = post(client, **body(model, temperature=2, seed=seed, n=n, max_tokens=12))
+        answer = post(client, **body(model, temperature=2, seed=seed, n=n, max_tokens=48))
         return [choice["message"]["content"] for choice in answer["choices"]]
 
     three = texts(11, 3)
