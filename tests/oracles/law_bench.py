@@ -8,7 +8,7 @@ it. Use: ``total_variation(emitted_law(setting, new), plain_law(setting, next_la
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -113,7 +113,7 @@ def _noise(number: int, vocab_size: int, said: Tokens) -> torch.Generator:
 
 def plain_law(setting: Setting, next_law: Callable[[Tensor, Tokens], Sequence[float]]) -> Law:
     """Law of the answer token by token; ``next_law(logits, said)`` is the reference of one token."""
-    law: Law = Counter()
+    law: Law = defaultdict(float)
 
     def visit(said: Tokens, weight: float) -> None:
         if setting.is_over(said):
@@ -133,7 +133,7 @@ def emitted_law(setting: Setting, new: Callable[[], Chooser]) -> Law:
     ``new`` makes a chooser at the beginning of the answer. Every step's branches start from the choosers that the steps
     before have really been through, so a state that is left wrong shows.
     """
-    law: Law = Counter()
+    law: Law = defaultdict(float)
 
     def chooser_after(steps: Sequence[tuple[Tensor, Tokens, Tokens]]) -> Chooser:
         chooser = new()
@@ -195,7 +195,8 @@ def drawn_counts(
     cells = {answer: index for index, answer in enumerate(law)}
     counts = torch.zeros(len(cells) + 1)
     for _ in range(num_answers):
-        chooser, said = new(), ()
+        chooser = new()
+        said: Tokens = ()
         chooser.generator = generator
         while not setting.is_over(said):
             draft = _drawn_draft(setting, said, generator) if setting.depth_after(said) else None

@@ -121,7 +121,7 @@ def test_score_gives_as_many_alternatives_as_asked(engine: ReferenceEngine) -> N
 def test_options_are_checked_before_the_answer_begins(engine: ReferenceEngine) -> None:
     for options in ({"logit_bias": {4096: 1.0}}, {"json_schema": '{"not": {}}'}):
         with pytest.raises(RequestError):
-            engine.generate(GenerateRequest([5], SamplingParams(**options)))  # type: ignore[arg-type]
+            engine.generate(GenerateRequest([5], SamplingParams(**options)))
         assert engine.health().num_running == 0
 
 
@@ -140,9 +140,9 @@ DRAWN = SamplingParams(
 
 def law_of(engine: ReferenceEngine, ids: list[int], params: SamplingParams) -> dict[tuple[int, ...], float]:
     """Law of the first tokens, from teacher-forced log-probabilities of the 20 most likely."""
-    law = {(): 1.0}
+    law: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(NUM_TOKENS):
-        longer = {}
+        longer: dict[tuple[int, ...], float] = {}
         for said, weight in law.items():
             # One more token, whichever: its place is what is scored.
             (top,) = engine.score([*ids, *said, 0], len(ids) + len(said), num_top=20).top

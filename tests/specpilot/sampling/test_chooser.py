@@ -71,7 +71,8 @@ def test_greedy_answers_are_equal_with_drafts_and_without(options: dict[str, Any
             reference_choice(reference_logits(row, params, prompt=PROMPT, said=plain, allowed=allowed))
         )
     for is_drafting in (False, True):
-        chooser, said, num_steps = chooser_of(params), (), 0
+        chooser, num_steps = chooser_of(params), 0
+        said: tuple[int, ...] = ()
         while not setting.is_over(said):
             draft = None
             if is_drafting and setting.depth_after(said):
