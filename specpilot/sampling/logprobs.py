@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specpilot.draft.lattice import top_candidates
 from specpilot.engines.base import TokenLogprob
+from specpilot_kernels.draft_candidates import top_candidates
 
 __all__ = ["argmax_ids", "token_logprobs"]
 
@@ -20,7 +20,7 @@ def argmax_ids(logits: Tensor) -> list[int]:
 
 
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> tuple[TokenLogprob, ...]:
-    """Log-probability of ``token_ids[i]`` under row i of the raw ``logits`` (R, V), with the ``num_top`` most likely.
+    """Log-probability of ``token_ids[i]`` under row i of raw ``logits`` (R, V) float32, with the ``num_top`` best.
 
     Rows behind the last token are not looked at; equal alternatives stand in the order of their ids.
     """
@@ -28,9 +28,10 @@ def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> tu
     # Raw logits are ordered, not log-probabilities: rounding could make two of those equal.
     columns = torch.tensor(list(token_ids))[:, None]
     if num_top:
-        columns = torch.cat((columns, top_candidates(rows, min(num_top, rows.shape[-1]))[1]), dim=-1)
+        _, ids = top_candidates(rows.numpy(), min(num_top, rows.shape[-1]))
+        columns = torch.cat((columns, torch.from_numpy(ids)), dim=-1)
     values = torch.log_softmax(rows.double(), dim=-1).gather(-1, columns).tolist()
     return tuple(
-        TokenLogprob(ids[0], row[0], tuple(zip(ids[1:], row[1:], strict=True)))
-        for ids, row in zip(columns.tolist(), values, strict=True)
+        TokenLogprob(token_id, row[0], tuple(zip(ranked, row[1:], strict=True)))
+        for (token_id, *ranked), row in zip(columns.tolist(), values, strict=True)
     )

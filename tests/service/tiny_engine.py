@@ -192,9 +192,14 @@ class TinyEngine:
                     if cancel.is_cancelled:
                         break
                     self._changed.wait(0.02)
-                self._turns.remove(ticket)
-                self._num_running += 1
-                self._changed.notify_all()
+                is_let_in = not cancel.is_cancelled
+                if is_let_in:
+                    self._turns.remove(ticket)
+                    self._num_running += 1
+                    self._changed.notify_all()
+            if not is_let_in:
+                yield Chunk((), "", finish_reason="cancelled")
+                return
             try:
                 time.sleep(self.prefill_delay_s)
                 yield from self._decode(ids, sampling, chooser, drafter, cancel)
