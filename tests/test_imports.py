@@ -28,6 +28,7 @@ PART_LEVELS = {
         [
             ["errors", "types", "config", "metrics", "engines"],
             ["w12", "draft", "verify", "cost"],
+            ["sampling"],
             ["refengine"],
             ["models"],
             ["replay", "forcing"],

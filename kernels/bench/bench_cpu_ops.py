@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, chain_attention
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention
 from specpilot_kernels.gdn_rows import GdnMemory, GdnPart, GdnSegments, GdnWeights, gdn_rows
 from specpilot_kernels.gdn_rows.reference import gdn_rows_reference
 from specpilot_kernels.rms_norm import rms_norm
@@ -92,7 +92,7 @@ def attention_forms(rows: int, context: int) -> Forms:
     def torch_form() -> Tensor:
         return F.scaled_dot_product_attention(queries, keys[None], values[None], mask, enable_gqa=True)
 
-    return lambda: chain_attention(projected, segments, 0, scales, rotation, EPS), torch_form
+    return lambda: batch_attention(projected, segments, 0, scales, rotation, EPS), torch_form
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,11 +25,22 @@ class ChoicePlan:
 
 
 def sampling_of(body: SamplingFields, *, max_new_tokens: int, top_logprobs: int | None) -> SamplingParams:
-    """OpenAI's defaults where the body says nothing: temperature 1, top_p 1."""
+    """OpenAI's defaults where the body says nothing: temperature 1, everything else off."""
+
+    def given(value: float | None, default: float) -> float:
+        return default if value is None else value
+
     return SamplingParams(
         max_new_tokens=max_new_tokens,
-        temperature=1.0 if body.temperature is None else body.temperature,
-        top_p=1.0 if body.top_p is None else body.top_p,
+        temperature=given(body.temperature, 1.0),
+        top_p=given(body.top_p, 1.0),
+        top_k=0 if body.top_k in (None, -1) else body.top_k,
+        min_p=given(body.min_p, 0.0),
+        repetition_penalty=given(body.repetition_penalty, 1.0),
+        frequency_penalty=given(body.frequency_penalty, 0.0),
+        presence_penalty=given(body.presence_penalty, 0.0),
+        logit_bias=body.logit_bias,
+        json_schema=None if body.response_format is None else body.response_format.schema_text,
         seed=body.seed,
         stop=tuple(body.stop),
         ignore_eos=body.ignore_eos,
@@ -74,7 +86,7 @@ def plan_choices(
             if sampling is not None:
                 request = GenerateRequest(
                     prompt_ids,
-                    replace(sampling, seed=_shift_seed(sampling.seed, choice_index)),
+                    replace(sampling, seed=_derived_seed(sampling.seed, choice_index)),
                     _drafter_of(runtime, body),
                     f"{request_id}-{len(plans)}",
                 )
@@ -115,6 +127,12 @@ def _check_prompt(
     return context - num_prompt if max_new_tokens is None else max_new_tokens
 
 
-def _shift_seed(seed: int | None, choice_index: int) -> int | None:
-    """Seed of one of n choices: they differ, and choice 0 is what the same request with n = 1 gives."""
-    return None if seed is None else (seed + choice_index + 2**63) % 2**64 - 2**63
+def _derived_seed(seed: int | None, choice_index: int) -> int | None:
+    """Seed of one of n choices: choice 0 is what the same request with n = 1 gives, the others have their own.
+
+    Not seed + index: requests with neighbouring seeds would share all but one of their answers.
+    """
+    if seed is None or choice_index == 0:
+        return seed
+    digest = hashlib.blake2b(f"{seed}:{choice_index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

@@ -8,7 +8,7 @@ mode a request's tokens do not depend on the others that run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -41,6 +41,10 @@ __all__ = [
 class SamplingParams:
     """How the next token is chosen and when a request ends.
 
+    The order in which these act is fixed: penalties, bias, grammar, then for sampling temperature, top-k, top-p, min-p
+    (``specpilot.sampling.chooser``). With speculation every verified position is treated as if the tokens before it
+    had been emitted one by one.
+
     Attributes
     ----------
     max_new_tokens
@@ -48,8 +52,22 @@ class SamplingParams:
     temperature
         0 is greedy, and so is anything below ``GREEDY_BELOW``, where the division would overflow; otherwise logits
         are divided by it before the softmax. 0 <= temperature <= 2.
+    top_k
+        Keep the k most likely tokens, ties by token id; 0 keeps all.
     top_p
-        Nucleus mass kept after the temperature, 0 < top_p <= 1. Ties at the border are broken by token id.
+        Nucleus mass kept of what top-k left, 0 < top_p <= 1. Ties at the border are broken by token id.
+    min_p
+        Drop tokens less likely than ``min_p`` times the most likely one, 0 <= min_p <= 1.
+    repetition_penalty
+        Logits of tokens that occur in the prompt or the answer are divided by it where positive and multiplied by
+        it where negative, 0 < repetition_penalty <= 2; 1 changes nothing.
+    frequency_penalty, presence_penalty
+        Subtracted from a token's logit, times its count in the answer and once if it occurs there; the prompt does
+        not count. Between -2 and 2.
+    logit_bias
+        Token id to what is added to its logit, between -100 and 100.
+    json_schema
+        JSON text of a JSON Schema (an object) the answer must follow; None leaves it free.
     seed
         Seeds this request's own generator; the same seed and prompt give the same answer in judge mode.
     stop
@@ -58,6 +76,7 @@ class SamplingParams:
         Go on past end-of-text (measuring only).
     top_logprobs
         None: no log-probabilities. k >= 0: the chosen token's and those of the k most likely tokens, 0 <= k <= 20.
+        They are the model's own, before everything above.
     """
 
     max_new_tokens: int = 256
@@ -67,31 +86,53 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     top_logprobs: int | None = None
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    json_schema: str | None = None
 
     def __post_init__(self) -> None:
-        def refuse(name: str, got: object, expected: str) -> None:
-            raise RequestError(f"{name}: got {got!r}, expected {expected}", param=name)
+        def check(is_right: bool, name: str, got: object, expected: str) -> None:
+            if not is_right:
+                raise RequestError(f"{name}: got {got!r}, expected {expected}", param=name)
 
-        if (
-            isinstance(self.max_new_tokens, bool)
-            or not isinstance(self.max_new_tokens, int)
-            or self.max_new_tokens < 1
-        ):
-            refuse("max_tokens", self.max_new_tokens, "an integer >= 1")
-        if not 0.0 <= self.temperature <= 2.0:
-            refuse("temperature", self.temperature, "a number between 0 and 2")
-        if not 0.0 < self.top_p <= 1.0:
-            refuse("top_p", self.top_p, "a number above 0 and at most 1")
-        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
-            refuse("seed", self.seed, "a signed 64-bit integer")
-        if len(self.stop) > 4 or any(not text for text in self.stop):
-            refuse("stop", self.stop, "at most 4 non-empty strings")
-        if self.top_logprobs is not None and not 0 <= self.top_logprobs <= 20:
-            refuse("top_logprobs", self.top_logprobs, "an integer between 0 and 20")
+        def is_count(value: object, least: int) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+        check(is_count(self.max_new_tokens, 1), "max_tokens", self.max_new_tokens, "an integer >= 1")
+        check(0.0 <= self.temperature <= 2.0, "temperature", self.temperature, "a number between 0 and 2")
+        check(is_count(self.top_k, 0), "top_k", self.top_k, "an integer >= 1, or 0 for all tokens")
+        check(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "a number above 0 and at most 1")
+        check(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "a number between 0 and 1")
+        penalty = self.repetition_penalty
+        check(0.0 < penalty <= 2.0, "repetition_penalty", penalty, "a number above 0 and at most 2")
+        for name in ("frequency_penalty", "presence_penalty"):
+            penalty = getattr(self, name)
+            check(-2.0 <= penalty <= 2.0, name, penalty, "a number between -2 and 2")
+        for token_id, bias in self.logit_bias.items():
+            check(is_count(token_id, 0), "logit_bias", token_id, "token ids >= 0 as keys")
+            check(-100.0 <= bias <= 100.0, "logit_bias", bias, "numbers between -100 and 100")
+        is_seed = self.seed is None or -(2**63) <= self.seed < 2**63
+        check(is_seed, "seed", self.seed, "a signed 64-bit integer")
+        check(len(self.stop) <= 4 and all(self.stop), "stop", self.stop, "at most 4 non-empty strings")
+        is_top = self.top_logprobs is None or 0 <= self.top_logprobs <= 20
+        check(is_top, "top_logprobs", self.top_logprobs, "an integer between 0 and 20")
+        if self.json_schema is not None and self.ignore_eos:
+            raise RequestError(
+                "ignore_eos: got true with a JSON schema, whose answers end with end-of-text; leave one out",
+                param="ignore_eos",
+            )
 
     @property
     def is_greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
+
+    @property
+    def has_penalties(self) -> bool:
+        return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +181,10 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Natural-log probability of one emitted token under the target, with the most likely alternatives."""
+    """Natural-log probability of one emitted token with the most likely alternatives.
+
+    Under the target's own distribution: no temperature, penalty, bias, grammar or truncation.
+    """
 
     token_id: int
     logprob: float
@@ -176,12 +220,15 @@ class ScoreResult:
         The target's most likely token at the same positions (lowest id on a tie).
     argmax_logprobs
         Its log-probability; margin = argmax_logprobs - logprobs.
+    top
+        The ``num_top`` most likely tokens of each position as (id, log-probability), most likely first.
     """
 
     start: int
     logprobs: tuple[float, ...]
     argmax_ids: tuple[int, ...]
     argmax_logprobs: tuple[float, ...]
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -239,6 +286,10 @@ class Engine(Protocol):
 
     def detokenize(self, token_ids: Sequence[int]) -> str: ...
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to the answer's UTF-8; nothing for special tokens."""
+        ...
+
     def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Prompt ids of a chat (roles system, user, assistant), ending where the assistant's answer begins."""
         ...
@@ -254,8 +305,18 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
-        """Teacher-forced scores; raises Cancelled if ``cancel`` was set before they were complete."""
+    def score(
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        cancel: CancelToken | None = None,
+        *,
+        num_top: int = 0,
+    ) -> ScoreResult:
+        """Teacher-forced scores; raises Cancelled if ``cancel`` was set before they were complete.
+
+        ``num_top`` alternatives of each position are given, 0 to 20.
+        """
         ...
 
     def drain(self, timeout_s: float) -> bool:

@@ -22,6 +22,7 @@ from specpilot.refengine.scheduler import Limits, Scheduler
 from specpilot.refengine.scoring import Scoring
 from specpilot.refengine.target import Target
 from specpilot.refengine.tokenizer import ChatTokenizer
+from specpilot.sampling import JsonGrammars, new_chooser
 from specpilot_kernels.cpu_jit import num_threads
 
 __all__ = ["ReferenceEngine"]
@@ -53,6 +54,7 @@ class ReferenceEngine:
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
         self._scheduler = Scheduler(functools.partial(run_step, target), limits)
         weakref.finalize(self, self._scheduler.stop)
+        self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 
     def describe(self) -> EngineDescription:
         config = self.target.config
@@ -82,6 +84,9 @@ class ReferenceEngine:
     def detokenize(self, token_ids: Sequence[int]) -> str:
         return self.tokenizer.decode(token_ids)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.tokenizer.token_bytes(token_id)
+
     def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
         return self.tokenizer.encode_chat(messages)
 
@@ -91,17 +96,32 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
-        job = Generation(self.target, drafter, self.tokenizer, request, cancel or CancelToken())
+        chooser = new_chooser(
+            request.sampling,
+            request.prompt_ids,
+            vocab_size=self.target.config.vocab_size,
+            grammars=self._grammars,
+        )
+        job = Generation(self.target, drafter, self.tokenizer, request, chooser, cancel or CancelToken())
         self._scheduler.submit(job)
         return _Answer(self, job)
 
-    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
+    def score(
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        cancel: CancelToken | None = None,
+        *,
+        num_top: int = 0,
+    ) -> ScoreResult:
         self._check_ids(token_ids, 0)
         if not 1 <= start <= len(token_ids):
             raise RequestError(
                 f"start: got {start}, expected 1 to {len(token_ids)} (the first token has no context)"
             )
-        job = Scoring(self.target, token_ids, start, cancel or CancelToken())
+        if not 0 <= num_top <= 20:
+            raise RequestError(f"num_top: got {num_top}, expected 0 to 20", param="logprobs")
+        job = Scoring(self.target, token_ids, start, num_top, cancel or CancelToken())
         self._scheduler.submit(job)
         try:
             return job.outbox.get()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 
-import torch
 from torch import Tensor
 
 from specpilot.draft.drafter import Drafter
 from specpilot.engines.base import CancelToken, Chunk, FinishReason, GenerateRequest, StepRecord
 from specpilot.refengine.jobs import OpenRows, Outbox, StepTimes
-from specpilot.refengine.sampler import token_logprobs
 from specpilot.refengine.sequence import DecodingSequence, room_for
 from specpilot.refengine.state import SequenceState
 from specpilot.refengine.target import Target
 from specpilot.refengine.text_stream import TextStream
 from specpilot.refengine.tokenizer import ChatTokenizer
+from specpilot.sampling import TokenChooser, token_logprobs
 
 __all__ = ["Generation"]
 
@@ -30,13 +28,16 @@ class Generation:
         drafter: Drafter | None,
         tokenizer: ChatTokenizer,
         request: GenerateRequest,
+        chooser: TokenChooser,
         cancel: CancelToken,
     ) -> None:
         self.cancel, self.is_over, self.is_given_up = cancel, False, False
         self.outbox: Outbox[Chunk] = Outbox()
         self._target, self._drafter, self._tokenizer, self._request = target, drafter, tokenizer, request
+        self._chooser = chooser
         params = request.sampling
-        self.num_reserved_tokens = room_for(target, drafter, len(request.prompt_ids) + params.max_new_tokens)
+        self._max_tokens = len(request.prompt_ids) + params.max_new_tokens
+        self.num_reserved_tokens = room_for(target, drafter, self._max_tokens)
         self._text = TextStream(params.stop)
         self._eos_ids = () if params.ignore_eos else target.config.eos_ids
         self._num_left = params.max_new_tokens
@@ -60,14 +61,10 @@ class Generation:
         return self._sequence.target_taps
 
     def start(self) -> None:
-        if self._live is not None:
-            return
-        params = self._request.sampling
-        seed = secrets.randbits(63) if params.seed is None else params.seed
-        generator = torch.Generator().manual_seed(seed)
-        self._live = DecodingSequence(
-            self._target, self._drafter, params, generator, self._request.prompt_ids
-        )
+        if self._live is None:
+            self._live = DecodingSequence(
+                self._target, self._drafter, self._chooser, self._request.prompt_ids, self._max_tokens
+            )
 
     @property
     def _sequence(self) -> DecodingSequence:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specpilot.engines.base import CancelToken, ScoreResult
+from specpilot.engines.base import CancelToken, ScoreResult, TokenLogprob
 from specpilot.errors import Cancelled
 from specpilot.refengine.jobs import OpenRows, Outbox, StepTimes
-from specpilot.refengine.sampler import argmax_ids
 from specpilot.refengine.state import SequenceState
 from specpilot.refengine.target import Target
+from specpilot.sampling import token_logprobs
 
 __all__ = ["Scoring"]
 
@@ -23,16 +23,16 @@ class Scoring:
     target_taps: tuple[int, ...] = ()
     is_blocked = False
 
-    def __init__(self, target: Target, token_ids: Sequence[int], start: int, cancel: CancelToken) -> None:
+    def __init__(
+        self, target: Target, token_ids: Sequence[int], start: int, num_top: int, cancel: CancelToken
+    ) -> None:
         self.cancel, self.is_over, self.is_given_up = cancel, False, False
         self.outbox: Outbox[ScoreResult] = Outbox()
         self.num_reserved_tokens = len(token_ids)
-        self._target, self._ids, self._start = target, token_ids, start
+        self._target, self._ids, self._start, self._num_top = target, token_ids, start, num_top
         self._state: SequenceState | None = None
         self._begin = self._end = 0
-        self._chosen: list[float] = []
-        self._best_ids: list[int] = []
-        self._best: list[float] = []
+        self._entries: list[TokenLogprob] = []
 
     @property
     def num_prompt_left(self) -> int:
@@ -61,16 +61,20 @@ class Scoring:
     def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int:
         if len(logits):
             labels = list(self._ids[self._end + 1 - len(logits) : self._end + 1])
-            ids = argmax_ids(logits)
-            logprobs = torch.log_softmax(logits.double(), dim=-1)
-            pairs = logprobs.gather(-1, torch.tensor([labels, ids]).T)
-            self._chosen += pairs[:, 0].tolist()
-            self._best_ids += ids
-            self._best += pairs[:, 1].tolist()
+            # The most likely one is needed in any case: it is the argmax.
+            self._entries += token_logprobs(logits, labels, max(1, self._num_top))
         if self._end >= len(self._ids) - 1:
             self.is_over = True
-            scores = tuple(self._chosen), tuple(self._best_ids), tuple(self._best)
-            self.outbox.put(ScoreResult(self._start, *scores))
+            entries = self._entries
+            self.outbox.put(
+                ScoreResult(
+                    self._start,
+                    tuple(entry.logprob for entry in entries),
+                    tuple(entry.top[0][0] for entry in entries),
+                    tuple(entry.top[0][1] for entry in entries),
+                    tuple(entry.top[: self._num_top] for entry in entries),
+                )
+            )
         return self._end - self._begin
 
     def end_cancelled(self) -> None:

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from specpilot.draft.drafter import Draft, Drafter
-from specpilot.engines.base import SamplingParams
-from specpilot.refengine.sampler import argmax_ids, probabilities, sample
 from specpilot.refengine.target import Target
-from specpilot.verify.chain import verify_greedy, verify_sampled
+from specpilot.sampling import TokenChooser
 
 __all__ = ["DecodingSequence", "StepResult", "room_for"]
 
@@ -33,20 +31,21 @@ class DecodingSequence:
     A step is *opened* (rows are chosen and announced to the state), run by whoever runs the batch, and *accepted*;
     what the accepting call says is kept must then be committed. Between steps every token but the last one is
     committed; the last one is the anchor, the root of the next step. ``last_logits`` (R, V) float32 are the rows the
-    newest tokens were chosen from, in their order.
+    newest tokens were chosen from, in their order, as the model gave them. ``max_tokens`` bounds prompt and answer
+    together.
     """
 
     def __init__(
         self,
         target: Target,
         drafter: Drafter | None,
-        params: SamplingParams,
-        generator: torch.Generator,
+        chooser: TokenChooser,
         prompt_ids: Sequence[int],
+        max_tokens: int,
     ) -> None:
-        self._drafter, self._params, self._generator = drafter, params, generator
+        self._drafter, self._chooser = drafter, chooser
         self._prompt_ids = prompt_ids
-        self._room = room_for(target, drafter, len(prompt_ids) + params.max_new_tokens)
+        self._room = room_for(target, drafter, max_tokens)
         self.state = target.new_state(self._room)
         self._draft_state = None if drafter is None else drafter.new_state(self._room)
         self.target_taps = () if drafter is None else drafter.target_taps
@@ -75,7 +74,7 @@ class DecodingSequence:
     def choose_first(self, logits: Tensor) -> int:
         """The token after the prompt, from the logits (1, V) of the prompt's last token."""
         self.last_logits = logits
-        self._anchor = self._choose(logits)
+        (self._anchor,) = self._chooser.choose(logits)
         return self._anchor
 
     def open_step(self) -> Tensor:
@@ -91,8 +90,8 @@ class DecodingSequence:
             self._draft = self._drafter.propose(
                 self._draft_state,
                 self._anchor,
-                temperature=0.0 if self._params.is_greedy else self._params.temperature,
-                generator=None if self._params.is_greedy else self._generator,
+                temperature=self._chooser.draft_temperature,
+                generator=self._chooser.generator,
                 num_positions=num_positions,
             )
             # A drafter may find nothing worth a row: the step is then a plain one.
@@ -107,18 +106,7 @@ class DecodingSequence:
     def accept_step(self, logits: Tensor, taps: Tensor) -> StepResult:
         """Choose tokens from the logits (R, V) of the opened rows; as many rows as tokens are kept."""
         draft = self._draft
-        if draft is None:
-            tokens = [self._choose(logits)]
-        else:
-            if self._params.is_greedy:
-                result = verify_greedy(draft.token_ids, torch.tensor(argmax_ids(logits)))
-            else:
-                assert draft.q_rows is not None
-                p_rows = probabilities(logits, self._params)
-                result = verify_sampled(
-                    draft.token_ids, draft.support_ids, draft.q_rows, p_rows, self._generator
-                )
-            tokens = [*draft.token_ids[: result.num_correct_drafts].tolist(), result.bonus_id]
+        tokens = self._chooser.choose(logits, draft)
         self._append_context(len(tokens), taps)
         self._anchor = tokens[-1]
         self.last_logits = logits[: len(tokens)]
@@ -127,11 +115,6 @@ class DecodingSequence:
     def _append_context(self, num_kept: int, taps: Tensor) -> None:
         if self._drafter is not None and self._draft_state is not None:
             self._drafter.append_context(self._draft_state, self._rows[:num_kept], taps[:num_kept])
-
-    def _choose(self, logits: Tensor) -> int:
-        if self._params.is_greedy:
-            return argmax_ids(logits)[0]
-        return sample(probabilities(logits, self._params)[0], self._generator)
 
 
 def room_for(target: Target, drafter: Drafter | None, num_tokens: int) -> int:

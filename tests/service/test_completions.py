@@ -79,9 +79,38 @@ def test_echoed_prompt_is_scored_by_teacher_forcing(
     assert logprobs["token_logprobs"][1:] == pytest.approx(score.logprobs, abs=1e-6)
     best = [max(top.values()) for top in logprobs["top_logprobs"][1:]]
     assert best == pytest.approx(score.argmax_logprobs, abs=1e-6)
+    assert all(len(top) in (1, 2) for top in logprobs["top_logprobs"][1:])  # the token itself in any case
     assert logprobs["tokens"] == [bundled_engine.detokenize([token_id]) for token_id in ids]
     for token, offset in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
         assert PROMPT[offset:].startswith(token)
+
+
+@pytest.mark.parametrize("num_top", [0, 1, 5, 20])
+def test_echo_gives_as_many_alternatives_as_asked(
+    client: TestClient, model: str, bundled_engine: Engine, num_top: int
+) -> None:
+    """What an evaluation harness sends: prompt ids, echo, one token; it looks for the prompt among the best."""
+    ids = bundled_engine.tokenize(PROMPT)
+    request = body(model, prompt=ids, echo=True, logprobs=num_top, max_tokens=1)
+    logprobs = post(client, **request)["choices"][0]["logprobs"]
+    score = bundled_engine.score(ids, 1, num_top=num_top)
+    assert len(logprobs["tokens"]) == len(ids) + 1
+    pairs = zip(ids[1:], score.logprobs, score.top, logprobs["top_logprobs"][1 : len(ids)], strict=True)
+    for token_id, own, best, shown in pairs:
+        assert len(best) == num_top
+        expected = {bundled_engine.detokenize([i]): value for i, value in (*best, (token_id, own))}
+        assert shown == pytest.approx(expected, abs=1e-9)
+    joined = [token for token, top in zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True) if top]
+    assert all(token in top for token, top in zip(joined, logprobs["top_logprobs"][1:], strict=True))
+
+
+def test_tokens_can_be_shown_by_id(client: TestClient, model: str, bundled_engine: Engine) -> None:
+    ids = bundled_engine.tokenize(PROMPT)
+    request = body(model, prompt=ids, echo=True, logprobs=3, max_tokens=4, return_tokens_as_token_ids=True)
+    logprobs = post(client, **request)["choices"][0]["logprobs"]
+    assert logprobs["tokens"][: len(ids)] == [f"token_id:{token_id}" for token_id in ids]
+    keys = [key for top in logprobs["top_logprobs"][1:] for key in top]
+    assert all(key.startswith("token_id:") for key in keys)
 
 
 def test_generated_logprobs_equal_their_scores(

@@ -14,6 +14,14 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
+# Few bytes, but more work than any machine has.
+BOMB = {"type": "integer", "multipleOf": 123456789}
+
+
+def schema_format(schema: Any, name: str = "answer") -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
+
+
 def check(response: Any, status: int, code: str, param: str | None) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
@@ -84,11 +92,63 @@ CHAT_CASES: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"speculation": "dflash2"}, 400, "invalid_value", "speculation"),
     ({"speculation": {"drafter": "dflash2", "budget": 4}}, 400, "unknown_parameter", "speculation.budget"),
     ({"temprature": 0}, 400, "unknown_parameter", "temprature"),
-    ({"frequency_penalty": 0.5}, 400, "unsupported_parameter", "frequency_penalty"),
-    ({"presence_penalty": -1}, 400, "unsupported_parameter", "presence_penalty"),
-    ({"presence_penalty": False}, 400, "unsupported_parameter", "presence_penalty"),
-    ({"logit_bias": {"5": 10}}, 400, "unsupported_parameter", "logit_bias"),
-    ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "response_format"),
+    ({"top_k": -2}, 400, "invalid_value", "top_k"),
+    ({"top_k": 1.5}, 400, "invalid_value", "top_k"),
+    ({"top_k": True}, 400, "invalid_value", "top_k"),
+    ({"min_p": -0.1}, 400, "invalid_value", "min_p"),
+    ({"min_p": 1.1}, 400, "invalid_value", "min_p"),
+    ({"min_p": "0.1"}, 400, "invalid_value", "min_p"),
+    ({"repetition_penalty": 0}, 400, "invalid_value", "repetition_penalty"),
+    ({"repetition_penalty": 2.5}, 400, "invalid_value", "repetition_penalty"),
+    ({"frequency_penalty": 2.5}, 400, "invalid_value", "frequency_penalty"),
+    ({"frequency_penalty": "1"}, 400, "invalid_value", "frequency_penalty"),
+    ({"presence_penalty": -2.1}, 400, "invalid_value", "presence_penalty"),
+    ({"presence_penalty": False}, 400, "invalid_value", "presence_penalty"),
+    ({"presence_penalty": float("nan")}, 400, "invalid_value", "presence_penalty"),
+    ({"logit_bias": {"5": 101}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"5": float("nan")}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"5": "1"}}, 400, "invalid_value", "logit_bias.5"),
+    ({"logit_bias": {"5": True}}, 400, "invalid_value", "logit_bias.5"),
+    ({"logit_bias": {"-5": 1}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"05": 1}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"five": 1}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"9" * 400: 1}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"999999": 1}}, 400, "invalid_value", "logit_bias"),
+    ({"logit_bias": [5, 1]}, 400, "invalid_value", "logit_bias"),
+    ({"return_tokens_as_token_ids": 1}, 400, "invalid_value", "return_tokens_as_token_ids"),
+    ({"response_format": "json"}, 400, "invalid_value", "response_format"),
+    ({"response_format": {}}, 400, "missing_parameter", "response_format.type"),
+    ({"response_format": {"type": "xml"}}, 400, "invalid_value", "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, 400, "invalid_value", "response_format"),
+    (
+        {"response_format": {"type": "json_object", "json_schema": {"name": "a", "schema": {}}}},
+        400,
+        "invalid_value",
+        "response_format",
+    ),
+    (
+        {"response_format": schema_format({}, name="a b")},
+        400,
+        "invalid_value",
+        "response_format.json_schema.name",
+    ),
+    ({"response_format": schema_format([])}, 400, "invalid_value", "response_format.json_schema.schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+        400,
+        "missing_parameter",
+        "response_format.json_schema.schema",
+    ),
+    ({"response_format": schema_format({"type": "strnig"})}, 400, "invalid_json_schema", "response_format"),
+    ({"response_format": schema_format({"not": {}})}, 400, "invalid_json_schema", "response_format"),
+    (
+        {"response_format": schema_format({"enum": ["x" * 70_000]})},
+        400,
+        "invalid_json_schema",
+        "response_format",
+    ),
+    ({"response_format": schema_format(BOMB)}, 400, "invalid_json_schema", "response_format"),
+    ({"response_format": {"type": "json_object"}, "ignore_eos": True}, 400, "invalid_value", "ignore_eos"),
     ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
     ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
     ({"store": True}, 400, "unsupported_parameter", "store"),
@@ -114,7 +174,9 @@ TEXT_CASES: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"logprobs": 21}, 400, "invalid_value", "logprobs"),
     ({"logprobs": -1}, 400, "invalid_value", "logprobs"),
     ({"logprobs": True}, 400, "invalid_value", "logprobs"),
-    ({"logprobs": 2, "echo": True}, 400, "invalid_value", "logprobs"),
+    ({"logprobs": 21, "echo": True}, 400, "invalid_value", "logprobs"),
+    ({"logit_bias": {"999999": 1}, "echo": True}, 400, "invalid_value", "logit_bias"),
+    ({"response_format": schema_format({"not": {}})}, 400, "invalid_json_schema", "response_format"),
     ({"best_of": 2}, 400, "unsupported_parameter", "best_of"),
     ({"suffix": "end"}, 400, "unsupported_parameter", "suffix"),
     ({"messages": HELLO}, 400, "unknown_parameter", "messages"),

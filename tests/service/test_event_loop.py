@@ -40,9 +40,20 @@ class HangingEngine(TinyEngine):
         self._pass("apply_chat_template")
         return super().apply_chat_template(messages)
 
-    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
+    def token_bytes(self, token_id: int) -> bytes:
+        self._pass("token_bytes")
+        return super().token_bytes(token_id)
+
+    def score(
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        cancel: CancelToken | None = None,
+        *,
+        num_top: int = 0,
+    ) -> ScoreResult:
         self._pass("score")
-        return super().score(token_ids, start, cancel)
+        return super().score(token_ids, start, cancel, num_top=num_top)
 
     def generate(self, request: GenerateRequest, cancel: CancelToken | None = None) -> Iterator[Chunk]:
         self._pass("generate")

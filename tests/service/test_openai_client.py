@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from specpilot.engines.base import Engine
 from tests.service.live_server import LiveServer, run_server, wait_until
@@ -57,6 +58,55 @@ def test_chat_stream(api: openai.OpenAI, model: str) -> None:
     assert chunks[-1].usage == whole.usage
 
 
+class Purchase(BaseModel):
+    name: Literal["Tom", "Ann"]
+    apples: int = Field(ge=0, le=99)
+
+
+def test_sampling_options(api: openai.OpenAI, model: str) -> None:
+    answer = api.chat.completions.create(
+        model=model,
+        messages=MESSAGES,
+        n=2,
+        seed=5,
+        temperature=1.2,
+        top_p=0.95,
+        frequency_penalty=0.5,
+        presence_penalty=0.25,
+        logit_bias={"40": -100},
+        logprobs=True,
+        top_logprobs=3,
+        max_completion_tokens=12,
+        extra_body={"top_k": 50, "min_p": 0.01, "repetition_penalty": 1.1},
+    )
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    for choice in answer.choices:
+        assert choice.logprobs is not None and choice.logprobs.content
+        assert all(entry.bytes is not None for entry in choice.logprobs.content)
+
+
+def test_parsed_answer(api: openai.OpenAI, model: str) -> None:
+    """The client turns the class into a strict JSON Schema and the answer back into the class."""
+    answer = api.chat.completions.parse(
+        model=model, messages=MESSAGES, temperature=0, max_tokens=200, response_format=Purchase
+    )
+    choice = answer.choices[0]
+    assert choice.finish_reason == "stop" and isinstance(choice.message.parsed, Purchase)
+
+
+def test_json_object_stream(api: openai.OpenAI, model: str) -> None:
+    chunks = api.chat.completions.create(
+        model=model,
+        messages=MESSAGES,
+        temperature=0,
+        max_tokens=24,
+        stream=True,
+        response_format={"type": "json_object"},
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text.startswith("{")
+
+
 def test_conversation_is_sent_back(api: openai.OpenAI, model: str) -> None:
     answer = api.chat.completions.create(model=model, messages=MESSAGES, temperature=0, max_tokens=8)
     history = [*MESSAGES, answer.choices[0].message, {"role": "user", "content": "And then?"}]
@@ -86,8 +136,12 @@ def test_errors_are_the_clients_own(api: openai.OpenAI, model: str) -> None:
         api.chat.completions.create(model=model, messages=MESSAGES, n=0)
     assert wrong.value.param == "n"
     with pytest.raises(openai.BadRequestError) as refused:
-        api.chat.completions.create(model=model, messages=MESSAGES, frequency_penalty=1.0)
+        api.chat.completions.create(model=model, messages=MESSAGES, store=True)
     assert refused.value.code == "unsupported_parameter" and refused.value.request_id
+    schema: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "strnig"}}}
+    with pytest.raises(openai.BadRequestError, match="strnig") as unknown:
+        api.chat.completions.create(model=model, messages=MESSAGES, response_format=schema)
+    assert (unknown.value.code, unknown.value.param) == ("invalid_json_schema", "response_format")
 
 
 def test_closing_a_stream_cancels_it(api: openai.OpenAI, server: LiveServer, model: str) -> None:

@@ -7,11 +7,12 @@ answer, a crowded waiting room. Every byte is a token, so answers with accents s
 from __future__ import annotations
 
 import math
-import random
 import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterator, Sequence
+
+import torch
 
 from specpilot.engines.base import (
     CancelToken,
@@ -26,6 +27,7 @@ from specpilot.engines.base import (
     TokenLogprob,
 )
 from specpilot.errors import Overloaded, RequestError
+from specpilot.sampling import JsonGrammars, TokenChooser, new_chooser
 
 TEXT = (
     "The café opens at nine. Tom has 3 apples and buys 4 more, so he has 7 apples. "
@@ -103,12 +105,19 @@ class TinyEngine:
         self.step_delay_s = step_delay_s
         self.prefill_delay_s = prefill_delay_s
         self.fail_after_steps = fail_after_steps
+        self._grammars = JsonGrammars(self, VOCAB_SIZE, [END])
         self._target, self._drafter = NgramModel(TEXT, ORDER), NgramModel(TEXT, 2)
         self._max_concurrency, self._max_waiting = max_concurrency, max_waiting
         self._turns: deque[object] = deque()
         self._num_running = 0
         self._is_draining = False
         self._changed = threading.Condition()
+
+    vocab_size = VOCAB_SIZE
+
+    def encode(self, text: str) -> list[int]:
+        """What a grammar calls ``tokenize``."""
+        return self.tokenize(text)
 
     def describe(self) -> EngineDescription:
         return EngineDescription(
@@ -136,6 +145,9 @@ class TinyEngine:
     def detokenize(self, token_ids: Sequence[int]) -> str:
         return bytes(i for i in token_ids if i < 256).decode(errors="replace")
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < 256 else b""
+
     def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
         ids: list[int] = []
         for message in messages:
@@ -152,6 +164,7 @@ class TinyEngine:
             raise RequestError("prompt: too long", param="prompt", code="context_length_exceeded")
         if request.drafter not in (None, "bigram"):
             raise RequestError(f"drafter: got {request.drafter!r}, expected 'bigram'", param="drafter")
+        chooser = new_chooser(sampling, ids, vocab_size=VOCAB_SIZE, grammars=self._grammars)
         ticket = object()
         with self._changed:
             is_full = len(self._turns) >= self._max_waiting and self._num_running >= self._max_concurrency
@@ -159,7 +172,9 @@ class TinyEngine:
                 raise Overloaded("the waiting room is full", retry_after_s=2.0)
             self._turns.append(ticket)
         return _Answer(
-            self._answer(ticket, ids, sampling, request.drafter, cancel or CancelToken()), ticket, self
+            self._answer(ticket, ids, sampling, chooser, request.drafter, cancel or CancelToken()),
+            ticket,
+            self,
         )
 
     def _answer(
@@ -167,6 +182,7 @@ class TinyEngine:
         ticket: object,
         ids: list[int],
         sampling: SamplingParams,
+        chooser: TokenChooser,
         drafter: str | None,
         cancel: CancelToken,
     ) -> Generator[Chunk, None, None]:
@@ -176,12 +192,17 @@ class TinyEngine:
                     if cancel.is_cancelled:
                         break
                     self._changed.wait(0.02)
-                self._turns.remove(ticket)
-                self._num_running += 1
-                self._changed.notify_all()
+                is_let_in = not cancel.is_cancelled
+                if is_let_in:
+                    self._turns.remove(ticket)
+                    self._num_running += 1
+                    self._changed.notify_all()
+            if not is_let_in:
+                yield Chunk((), "", finish_reason="cancelled")
+                return
             try:
                 time.sleep(self.prefill_delay_s)
-                yield from self._decode(ids, sampling, drafter, cancel)
+                yield from self._decode(ids, sampling, chooser, drafter, cancel)
             finally:
                 with self._changed:
                     self._num_running -= 1
@@ -197,9 +218,13 @@ class TinyEngine:
                 self._changed.notify_all()
 
     def _decode(
-        self, ids: list[int], sampling: SamplingParams, drafter: str | None, cancel: CancelToken
+        self,
+        ids: list[int],
+        sampling: SamplingParams,
+        chooser: TokenChooser,
+        drafter: str | None,
+        cancel: CancelToken,
     ) -> Iterator[Chunk]:
-        rng = random.Random(sampling.seed)
         num_prompt, sent, num_steps = len(ids), "", 0
         finish: FinishReason | None = None
         while finish is None:
@@ -216,7 +241,7 @@ class TinyEngine:
             num_correct = 0
             for position in range(len(drafts) + 1):
                 p = self._target.probabilities(ids + new)
-                token_id = self._choose(p, sampling, rng)
+                (token_id,) = chooser.choose(torch.tensor([p]).log())
                 new.append(token_id)
                 if sampling.top_logprobs is not None:
                     best = sorted(range(VOCAB_SIZE), key=lambda i, p=p: (-p[i], i))[: sampling.top_logprobs]  # type: ignore[misc]
@@ -237,19 +262,6 @@ class TinyEngine:
         for _ in range(NUM_DRAFTS):
             drafts.append(argmax(self._drafter.probabilities(ids + drafts)))
         return drafts
-
-    @staticmethod
-    def _choose(p: list[float], sampling: SamplingParams, rng: random.Random) -> int:
-        if sampling.is_greedy:
-            return argmax(p)
-        weights = [value ** (1.0 / sampling.temperature) for value in p]
-        kept, mass, total = [0.0] * len(p), 0.0, sum(weights)
-        for index in sorted(range(len(p)), key=lambda i: (-weights[i], i)):
-            kept[index] = weights[index]
-            mass += weights[index] / total
-            if mass >= sampling.top_p:
-                break
-        return rng.choices(range(len(p)), kept)[0]
 
     @staticmethod
     def _truncate(
@@ -276,15 +288,27 @@ class TinyEngine:
         held = [length for word in stop for length in range(1, len(word)) if text.endswith(word[:length])]
         return text[: len(text) - max(held, default=0)], None
 
-    def score(self, token_ids: Sequence[int], start: int, cancel: CancelToken | None = None) -> ScoreResult:
-        logprobs, best_ids, best = [], [], []
+    def score(
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        cancel: CancelToken | None = None,
+        *,
+        num_top: int = 0,
+    ) -> ScoreResult:
+        logprobs, ranked = [], []
         for index in range(start, len(token_ids)):
             p = self._target.probabilities(list(token_ids[:index]))
-            top = argmax(p)
             logprobs.append(math.log(p[token_ids[index]]))
-            best_ids.append(top)
-            best.append(math.log(p[top]))
-        return ScoreResult(start, tuple(logprobs), tuple(best_ids), tuple(best))
+            order = sorted(range(VOCAB_SIZE), key=lambda i, p=p: (-p[i], i))  # type: ignore[misc]
+            ranked.append(tuple((i, math.log(p[i])) for i in order[: max(1, num_top)]))
+        return ScoreResult(
+            start,
+            tuple(logprobs),
+            tuple(row[0][0] for row in ranked),
+            tuple(row[0][1] for row in ranked),
+            tuple(row[:num_top] for row in ranked),
+        )
 
     def drain(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from specpilot.engines.base import CancelToken, Chunk, Engine
+from specpilot.engines.base import CancelToken, Chunk
 from specpilot.errors import RequestError
 from specpilot_service.formats.base import AnswerHead, finish_reason
-from specpilot_service.logprobs import chat_logprobs
+from specpilot_service.logprobs import TokenLabels, chat_logprobs
 from specpilot_service.planning import ChoicePlan, plan_choices
 from specpilot_service.runtime import ServiceRuntime
 from specpilot_service.schemas import (
@@ -57,7 +57,8 @@ class ChatFormat:
         )
 
     def writer(self, runtime: ServiceRuntime, plan: ChoicePlan, cancel: CancelToken) -> _ChatWriter:
-        return _ChatWriter(runtime.engine, plan.index, has_logprobs=bool(self._body.logprobs))
+        labels = TokenLabels(runtime.engine, are_ids=bool(self._body.return_tokens_as_token_ids))
+        return _ChatWriter(labels if self._body.logprobs else None, plan.index)
 
     def frame(self, head: AnswerHead, part: ChatChunkChoice, report: SpeculationReport | None) -> str:
         return self._json(ChatChunk(**asdict(head), choices=[part], specpilot=report))
@@ -97,8 +98,10 @@ class ChatFormat:
 
 
 class _ChatWriter:
-    def __init__(self, engine: Engine, index: int, *, has_logprobs: bool) -> None:
-        self._engine, self._index, self._has_logprobs = engine, index, has_logprobs
+    """``labels`` is None when no log-probabilities are asked for."""
+
+    def __init__(self, labels: TokenLabels | None, index: int) -> None:
+        self._labels, self._index = labels, index
 
     def opening(self) -> ChatChunkChoice:
         return ChatChunkChoice(
@@ -110,8 +113,8 @@ class _ChatWriter:
 
     def part(self, chunk: Chunk) -> ChatChunkChoice | None:
         logprobs = None
-        if self._has_logprobs and chunk.logprobs:
-            logprobs = chat_logprobs(self._engine, chunk.logprobs)
+        if self._labels is not None and chunk.logprobs:
+            logprobs = chat_logprobs(self._labels, chunk.logprobs)
         if not chunk.text and logprobs is None and chunk.finish_reason is None:
             return None
         return ChatChunkChoice(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from specpilot.engines.base import CancelToken, Chunk, Engine, ScoreResult
-from specpilot.errors import Cancelled, RequestError
+from specpilot.errors import Cancelled
 from specpilot_service.errors import AnswerCut
 from specpilot_service.formats.base import AnswerHead, finish_reason
-from specpilot_service.logprobs import CompletionLogprobWriter, prompt_logprobs
+from specpilot_service.logprobs import CompletionLogprobWriter, TokenLabels, prompt_logprobs
 from specpilot_service.planning import ChoicePlan, plan_choices
 from specpilot_service.runtime import ServiceRuntime
 from specpilot_service.schemas import (
@@ -25,17 +25,11 @@ from specpilot_service.schemas import (
 
 __all__ = ["CompletionFormat"]
 
-# The engine scores a prompt with the most likely token at each position and no others.
-_MAX_ECHO_LOGPROBS = 1
-
 
 class CompletionFormat:
     """``AnswerFormat`` of ``/v1/completions``; ``echo`` with ``logprobs`` teacher-forces the prompt."""
 
     def __init__(self, body: CompletionRequest) -> None:
-        if body.echo and (body.logprobs or 0) > _MAX_ECHO_LOGPROBS:
-            message = f"logprobs: got {body.logprobs}, at most {_MAX_ECHO_LOGPROBS} together with echo"
-            raise RequestError(message, param="logprobs")
         self._body = body
         self._scores: dict[int, ScoreResult | None] = {}
         self.includes_usage = bool(body.stream_options and body.stream_options.include_usage)
@@ -62,9 +56,11 @@ class CompletionFormat:
         if plan.prompt_index not in self._scores:
             ids = plan.prompt_ids
             try:
-                self._scores[plan.prompt_index] = engine.score(ids, 1, cancel) if len(ids) > 1 else None
+                num_top = self._body.logprobs or 0
+                score = engine.score(ids, 1, cancel, num_top=num_top) if len(ids) > 1 else None
             except Cancelled as error:
                 raise AnswerCut from error
+            self._scores[plan.prompt_index] = score
         return self._scores[plan.prompt_index]
 
     def frame(self, head: AnswerHead, part: CompletionChunkChoice, report: SpeculationReport | None) -> str:
@@ -116,7 +112,8 @@ class _CompletionWriter:
     ) -> None:
         self._answer, self._engine, self._body, self._plan = answer, engine, body, plan
         self._cancel = cancel
-        self._logprobs = CompletionLogprobWriter(engine)
+        labels = TokenLabels(engine, are_ids=bool(body.return_tokens_as_token_ids))
+        self._logprobs = CompletionLogprobWriter(engine, labels)
 
     def opening(self) -> CompletionChunkChoice | None:
         if not self._body.echo:
@@ -126,7 +123,7 @@ class _CompletionWriter:
         logprobs = None
         if self._body.logprobs is not None:
             score = self._answer.score_prompt(self._engine, self._plan, self._cancel)
-            logprobs = self._logprobs.write(prompt_logprobs(ids, score, self._body.logprobs))
+            logprobs = self._logprobs.write(prompt_logprobs(ids, score))
         return CompletionChunkChoice(index=self._plan.index, text=text, logprobs=logprobs, finish_reason=None)
 
     def part(self, chunk: Chunk) -> CompletionChunkChoice | None:

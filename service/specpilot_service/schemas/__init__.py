@@ -29,6 +29,7 @@ from specpilot_service.schemas.completions import (
 )
 from specpilot_service.schemas.errors import ErrorBody, ErrorDetail
 from specpilot_service.schemas.models import Health, ModelCard, ModelList
+from specpilot_service.schemas.response_format import JsonSchemaFormat, ResponseFormat
 
 __all__ = [
     "ChatChoice",
@@ -51,8 +52,10 @@ __all__ = [
     "ErrorBody",
     "ErrorDetail",
     "Health",
+    "JsonSchemaFormat",
     "ModelCard",
     "ModelList",
+    "ResponseFormat",
     "Speculation",
     "SpeculationReport",
     "StreamOptions",

@@ -7,9 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from specpilot_service.schemas.base import RequestModel, ResponseModel
 from specpilot_service.schemas.common import (
-    RequestModel,
-    ResponseModel,
     SamplingFields,
     SpeculationReport,
     Usage,
@@ -82,7 +81,7 @@ class ChatRequest(SamplingFields):
 class ChatTopLogprob(ResponseModel):
     token: str
     logprob: float
-    bytes: list[int] | None
+    bytes: list[int]
 
 
 class ChatTokenLogprob(ChatTopLogprob):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from specpilot_service.schemas.base import RequestModel, ResponseModel
 from specpilot_service.schemas.neutral import STREAM_NEUTRAL, drop_neutral
+from specpilot_service.schemas.response_format import ResponseFormat
 
 __all__ = [
     "MAX_CHOICES",
     "CompletionTokensDetails",
-    "RequestModel",
-    "ResponseModel",
     "SamplingFields",
     "Speculation",
     "SpeculationReport",
@@ -24,18 +26,6 @@ __all__ = [
 
 # Choices of one request, over all its prompts: they are decoded one after another in one place of the queue.
 MAX_CHOICES = 128
-
-
-class RequestModel(BaseModel):
-    """Strict: "0.5" is no number and true is no 1. Closed: a field nobody reads would be a silent lie."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class ResponseModel(BaseModel):
-    """Open to fields of a later server, so that an older client can read its answers."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 def is_text(value: Any) -> bool:
@@ -69,8 +59,27 @@ def _as_stop_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _id_of(key: str) -> int:
+    """A token id as JSON object keys spell it; only the usual spelling, so that no id stands there twice."""
+    if re.fullmatch("0|[1-9][0-9]{0,9}", key) is None:
+        raise PydanticCustomError("token_id", 'expected keys that are token ids, such as "50"')
+    return int(key)
+
+
+def _as_bias(value: Any) -> Any:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise PydanticCustomError("bias_type", "expected an object from token ids to numbers")
+    return {_id_of(key): bias for key, bias in value.items()}
+
+
 class SamplingFields(RequestModel):
-    """Sampling fields with OpenAI's defaults; ``SamplingParams`` checks their ranges."""
+    """Sampling fields with OpenAI's defaults; ``SamplingParams`` checks their ranges.
+
+    OpenAI has no ``top_k``, ``min_p``, ``repetition_penalty``, ``ignore_eos`` and ``return_tokens_as_token_ids``; they
+    are named and meant as in vLLM, with ``top_k`` -1 or 0 for all tokens.
+    """
 
     model: str
     n: int | None = Field(default=None, ge=1, le=8)
@@ -78,6 +87,14 @@ class SamplingFields(RequestModel):
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(default=None, allow_inf_nan=False)
     top_p: float | None = Field(default=None, allow_inf_nan=False)
+    top_k: int | None = None
+    min_p: float | None = Field(default=None, allow_inf_nan=False)
+    repetition_penalty: float | None = Field(default=None, allow_inf_nan=False)
+    frequency_penalty: float | None = Field(default=None, allow_inf_nan=False)
+    presence_penalty: float | None = Field(default=None, allow_inf_nan=False)
+    logit_bias: Annotated[dict[int, float], BeforeValidator(_as_bias)] = Field(default={})
+    response_format: ResponseFormat | None = None
+    return_tokens_as_token_ids: bool | None = None
     seed: int | None = None
     stop: Annotated[list[str], BeforeValidator(_as_stop_list)] = Field(default=[])
     ignore_eos: bool = False

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from specpilot_service.schemas.base import ResponseModel
 from specpilot_service.schemas.common import (
-    ResponseModel,
     SamplingFields,
     SpeculationReport,
     Usage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specpilot_service.schemas.common import ResponseModel
+from specpilot_service.schemas.base import ResponseModel
 
 __all__ = ["ErrorBody", "ErrorDetail"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from specpilot_service.schemas.common import ResponseModel
+from specpilot_service.schemas.base import ResponseModel
 
 __all__ = ["Health", "ModelCard", "ModelList"]
 

@@ -42,9 +42,6 @@ def _is_metadata(value: Any) -> bool:
 
 
 COMMON_NEUTRAL: Mapping[str, NeutralRule] = {
-    "frequency_penalty": _one_of(0, 0.0),
-    "presence_penalty": _one_of(0, 0.0),
-    "logit_bias": _one_of({}),
     "user": _is_label,
 }
 
@@ -68,7 +65,6 @@ CHAT_NEUTRAL: Mapping[str, NeutralRule] = {
     "prompt_cache_options": _one_of(),
     "prompt_cache_retention": _one_of("in_memory"),
     "reasoning_effort": _one_of("none"),
-    "response_format": _one_of({"type": "text"}),
     "safety_identifier": _is_label,
     "service_tier": _one_of("auto", "default"),
     "store": _one_of(False),

@@ -35,7 +35,7 @@ from specpilot.models.train.schedule import Progress
 from specpilot.models.train.target import TrainTarget
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.model import TargetModel, load_target
-from specpilot.refengine.sampler import argmax_ids
+from specpilot.sampling import argmax_ids
 from specpilot.verify import verify_greedy
 
 CONFIG = TargetConfig(

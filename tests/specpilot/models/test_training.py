@@ -25,7 +25,7 @@ from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.dflash2 import load_dflash2
 from specpilot.refengine.dspark import load_dspark
 from specpilot.refengine.model import TargetModel, load_target
-from specpilot.refengine.sampler import argmax_ids
+from specpilot.sampling import argmax_ids
 
 CONFIG = TargetConfig(
     vocab_size=96, hidden_size=64, intermediate_size=96, num_layers=4, full_attention_interval=4, num_heads=2,

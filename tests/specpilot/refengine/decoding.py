@@ -8,6 +8,7 @@ from specpilot.draft.drafter import Drafter
 from specpilot.engines.base import SamplingParams
 from specpilot.refengine.sequence import DecodingSequence
 from specpilot.refengine.target import Target
+from specpilot.sampling import TokenChooser
 
 __all__ = ["decode"]
 
@@ -18,8 +19,8 @@ def decode(
 ) -> tuple[list[int], int]:
     """``count`` greedy tokens and the verify steps they took; the prompt is run in so many parts."""
     params = SamplingParams(max_new_tokens=count)
-    live = DecodingSequence(target, drafter, params, torch.Generator(), prompt)
-
+    chooser = TokenChooser(params, bias=None, history=None, grammar=None, generator=torch.Generator())
+    live = DecodingSequence(target, drafter, chooser, prompt, len(prompt) + count)
     size = -(-len(prompt) // parts)
     while live.num_prompt_left:
         rows = live.open_prompt(min(size, live.num_prompt_left))

@@ -75,7 +75,7 @@ class Gate:
 @given(lengths=st.lists(st.integers(1, 200), max_size=20), num_decoding=st.integers(0, 3))
 def test_prompts_share_the_rows_of_a_step(small: TargetModel, lengths: list[int], num_decoding: int) -> None:
     """All rows are used, no prompt gets more than it needs, and none less than an equal share unless it needs less."""
-    jobs = [Scoring(small, [1] * (length + 1), 1, CancelToken()) for length in lengths]
+    jobs = [Scoring(small, [1] * (length + 1), 1, 0, CancelToken()) for length in lengths]
     for job in jobs:
         job.start()
     plan = plan_step(jobs)
