@@ -52,7 +52,7 @@ class SamplingParams:
     seed
         Seeds this request's own generator; the same seed and prompt give the same answer in judge mode.
     stop
-        Strings that end the answer; they are not part of it. They match across token borders.
+        Strings that end the answer, at most 16; they are not part of it. They match across token borders.
     ignore_eos
         Go on past end-of-text (measuring only).
     top_logprobs
@@ -83,8 +83,8 @@ class SamplingParams:
             refuse("top_p", self.top_p, "a number above 0 and at most 1")
         if self.seed is not None and not -(2**63) <= self.seed < 2**63:
             refuse("seed", self.seed, "a signed 64-bit integer")
-        if len(self.stop) > 4 or any(not text for text in self.stop):
-            refuse("stop", self.stop, "at most 4 non-empty strings")
+        if len(self.stop) > 16 or any(not text for text in self.stop):
+            refuse("stop", self.stop, "at most 16 non-empty strings")
         if self.top_logprobs is not None and not 0 <= self.top_logprobs <= 20:
             refuse("top_logprobs", self.top_logprobs, "an integer between 0 and 20")
 
