@@ -42,7 +42,7 @@ def _generate(
     temperature: Temperature = 0.0,
     top_p: Annotated[float, typer.Option(help="Nucleus mass.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Ends the answer; up to four times.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Ends the answer; up to 16 times.")] = None,
     num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:

@@ -93,8 +93,8 @@ class SuffixIndex:
         suffix = tokens[self.num_tokens - num_before : self.num_tokens]
         suffix.append(last_id)
         end = self._last[self._slot(suffix[-self._ngram :])]
-        length, tail = self._ngram, suffix[-self._ngram :]
         ends: list[int] = []
+        length, tail = self._ngram, suffix[-self._ngram :]
         for _ in range(self._max_places):
             if not end:
                 break

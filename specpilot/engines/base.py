@@ -71,7 +71,7 @@ class SamplingParams:
     seed
         Seeds this request's own generator; the same seed and prompt give the same answer in judge mode.
     stop
-        Strings that end the answer; they are not part of it. They match across token borders.
+        Strings that end the answer, at most 16; they are not part of it. They match across token borders.
     ignore_eos
         Go on past end-of-text (measuring only).
     top_logprobs
@@ -117,7 +117,7 @@ class SamplingParams:
             check(-100.0 <= bias <= 100.0, "logit_bias", bias, "numbers between -100 and 100")
         is_seed = self.seed is None or -(2**63) <= self.seed < 2**63
         check(is_seed, "seed", self.seed, "a signed 64-bit integer")
-        check(len(self.stop) <= 4 and all(self.stop), "stop", self.stop, "at most 4 non-empty strings")
+        check(len(self.stop) <= 16 and all(self.stop), "stop", self.stop, "at most 16 non-empty strings")
         is_top = self.top_logprobs is None or 0 <= self.top_logprobs <= 20
         check(is_top, "top_logprobs", self.top_logprobs, "an integer between 0 and 20")
         if self.json_schema is not None and self.ignore_eos:

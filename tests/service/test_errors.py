@@ -78,7 +78,7 @@ CHAT_CASES: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"top_p": 1.01}, 400, "invalid_value", "top_p"),
     ({"seed": 2**63}, 400, "invalid_value", "seed"),
     ({"seed": 1.5}, 400, "invalid_value", "seed"),
-    ({"stop": ["a", "b", "c", "d", "e"]}, 400, "invalid_value", "stop"),
+    ({"stop": ["a"] * 17}, 400, "invalid_value", "stop"),
     ({"stop": ""}, 400, "invalid_value", "stop"),
     ({"stop": [1]}, 400, "invalid_value", "stop.0"),
     ({"stream": "yes"}, 400, "invalid_value", "stream"),
