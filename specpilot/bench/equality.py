@@ -1,9 +1,9 @@
 """``python -m specpilot.bench.equality --requests SET ... --out REPORT.json``: do drafts or company change a token?
 
 Every request is answered plainly and with every drafter, one at a time and several at once. In judge mode every answer
-must have the plain one's ids. In serve mode first differences are listed with their margin, log p(own token) -
-log p(other token) in nats under teacher forcing, which says whether it was a near-tie. The accept lengths of the runs
-one at a time are reported per set.
+must have the plain one's ids. In serve mode first differences are listed with their margin, log p(argmax) - log p(other
+token) in nats under teacher forcing, which says whether it was a near-tie. The accept lengths of the runs one at a time
+are reported per set.
 """
 
 from __future__ import annotations
