@@ -6,6 +6,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Optional dependencies to install; with "clients" and "lm-eval" the tests of those programs run too.
+EXTRAS ?= serve,dev
 # The first of these that runs and is 3.11, 3.12 or 3.13 makes the environment; `make env PYTHON=/path/to/python` overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo "$$p" && break; done)
@@ -21,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "make env: no Python 3.11, 3.12 or 3.13 found; install one or give PYTHON=/path/to/python" >&2; exit 1; fi
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@echo "make env: installing into $(VENV); the first time takes minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@echo "make env: compiling the CPU kernels"
 	$(BIN)/python -c "import specpilot_kernels.chain_attention, specpilot_kernels.gdn_rows, specpilot_kernels.gelu_mul, specpilot_kernels.rms_norm, \
 	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"

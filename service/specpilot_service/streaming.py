@@ -34,6 +34,10 @@ async def until_disconnect(work: Awaitable[T], receive: Receive) -> T:
     """Await ``work``; if the client leaves first, stop waiting and raise ClientDisconnect.
 
     The request body must have been read: the next message of the connection is then its end.
+
+    A client that shuts down only its sending side counts as one that has left. Both send the same FIN, and until
+    something is written to it a client that reads on looks like one that is gone; waiting for the first write would
+    keep requests of lost clients in the queue and decode whole answers for nobody.
     """
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_wait_for_disconnect(receive))

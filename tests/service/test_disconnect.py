@@ -114,6 +114,21 @@ def test_half_a_body_and_gone() -> None:
         wait_until(server.is_idle, "nothing was started")
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_closing_only_the_sending_side_is_leaving(is_stream: bool) -> None:
+    """On the wire it cannot be told from closing both, so the client finds its connection closed."""
+    with run_server(TinyEngine(step_delay_s=0.02)) as server:
+        connection = server.connect()
+        connection.sendall(request_bytes(server, stream=is_stream, max_tokens=1500))
+        wait_until(lambda: server.runtime.engine.health().num_running == 1, "it runs")
+        connection.shutdown(socket.SHUT_WR)
+        wait_until(server.is_idle, "the generation is cancelled")
+        while connection.recv(65536):  # what was sent before; then the end, not a reset or a hang
+            pass
+        connection.close()
+        check_serving(server)
+
+
 def test_client_that_stops_reading_is_cut_off() -> None:
     with run_server(TinyEngine(max_waiting=4), stall_timeout_s=0.2) as server:
         connection = server.connect()

@@ -21,7 +21,7 @@ from tests.service.live_server import LiveServer
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None,
-    reason="lm-eval is not installed; pip install -e '.[clients]'",
+    reason="lm-eval is not installed; pip install -e '.[lm-eval]'",
 )
 
 ROWS: tuple[dict[str, Any], ...] = (
