@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,19 @@ from specpilot.bench.two_engines.rows import EngineRun, Row, read_run
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 
-__all__ = ["NUM_RESAMPLES", "common_length", "compare", "divergence", "main", "paired_ratio", "steps_within"]
+__all__ = [
+    "MAX_RUNNING",
+    "NUM_RESAMPLES",
+    "common_length",
+    "compare",
+    "divergence",
+    "main",
+    "paired_ratio",
+    "steps_within",
+]
 
 NUM_RESAMPLES = 10_000
+MAX_RUNNING = 8
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
@@ -88,27 +99,35 @@ def compare(
     report: dict[str, Any] = {"format_version": 1, "num_prompts": len(prompts), "drafters": {}}
     names = [name for name in runs if name != "plain"]
     pairs: dict[str, list[list[tuple[int, int]]]] = {name: [[], [], [], []] for name in names}
-    divergences, num_tokens = [], 0
-    for index, prompt in enumerate(prompts):
-        prompt_ids = prompt["prompt_ids"]
-        size = len(runs["plain"].rows[index].output_ids)
-        ours = answer(engine, prompt_ids, None, size)
-        num_tokens += len(ours.output_ids)
-        found = divergence(engine, prompt_ids, ours, runs["plain"].rows[index])
-        divergences += [found] if found else []
-        for name in names:
-            drafted, row = answer(engine, prompt_ids, name, size), runs[name].rows[index]
+    sizes = [len(row.output_ids) for row in runs["plain"].rows]
+
+    def ask(name: str | None) -> list[Answer]:
+        """All prompts, several at once: in judge mode an answer does not depend on its company."""
+        with ThreadPoolExecutor(MAX_RUNNING) as pool:
+            jobs = zip(prompts, sizes, strict=False)
+            answers = list(pool.map(lambda job: answer(engine, job[0]["prompt_ids"], name, job[1]), jobs))
+        print(f"{name or 'plain'}: {len(answers)} answers", file=sys.stderr, flush=True)
+        return answers
+
+    plain = ask(None)
+    found = [
+        divergence(engine, prompt["prompt_ids"], ours, theirs)
+        for prompt, ours, theirs in zip(prompts, plain, runs["plain"].rows, strict=False)
+    ]
+    divergences = [entry for entry in found if entry is not None]
+    num_tokens = sum(len(ours.output_ids) for ours in plain)
+    for name in names:
+        for ours, drafted, row, prompt in zip(plain, ask(name), runs[name].rows, prompts, strict=False):
             if drafted.output_ids != ours.output_ids:
                 raise AssertionError(
                     f"{prompt['id']}: {name} changes the reference engine's own ids in judge mode"
                 )
-            common = common_length(drafted.output_ids, row.output_ids)
+            size, common = len(drafted.output_ids), common_length(drafted.output_ids, row.output_ids)
             whole_ours, whole_theirs, part_ours, part_theirs = pairs[name]
             whole_ours.append(steps_within(drafted.lengths, size))
             whole_theirs.append(steps_within(row.lengths, size))
             part_ours.append(steps_within(drafted.lengths, common))
             part_theirs.append(steps_within(row.lengths, common))
-        print(f"{index + 1}/{len(prompts)}", end="\r", file=sys.stderr, flush=True)
     margins = [row["margin_nats"] for row in divergences]
     report["plain"] = {
         "num_tokens": num_tokens,
@@ -118,7 +137,7 @@ def compare(
     }
     for name in names:
         whole_ours, whole_theirs, part_ours, part_theirs = pairs[name]
-        steps = [row.num_steps for row in runs[name].rows]
+        steps = [row.num_steps for row in runs[name].rows[: len(prompts)]]
         report["drafters"][name] = {
             "whole_answers": paired_ratio(whole_ours, whole_theirs),
             "before_divergence": paired_ratio(part_ours, part_theirs),
@@ -139,7 +158,7 @@ def main() -> None:
     arguments = parser.parse_args()
     prompts = [json.loads(line) for line in arguments.prompts.read_text(encoding="utf-8").splitlines()]
     runs = {path.stem: read_run(path) for path in sorted(arguments.runs.glob("*.jsonl"))}
-    report = compare(prompts[: arguments.limit], runs, build_engine(mode="judge"))
+    report = compare(prompts[: arguments.limit], runs, build_engine(mode="judge", max_running=MAX_RUNNING))
     arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({name: part for name, part in report.items() if name != "plain"}))
 

@@ -62,6 +62,8 @@ def compare_drafts(
 ) -> dict[str, Any]:
     """The first steps of the probed answer."""
     probed = run.probed[:NUM_STEPS]
+    if not probed:
+        return {"num_steps": 0}
     given = Answer(run.probed_answer.output_ids, run.probed_answer.lengths)
     anchors = [given.output_ids[length - 1] for length in given.lengths[: len(probed)]]
     if [step["anchor"] for step in probed] != anchors:
