@@ -121,7 +121,7 @@ def test_a_window_of_nothing_and_a_negative_eps_are_refused() -> None:
     case = Case(FORMS["Llama"])
     rows, (keys, values) = case.rows(1).numpy(), case.cache.numpy()
     scales, rotation = case.scales.numpy(), case.rotation.numpy()
-    with pytest.raises(ValueError, match="window 0"):
+    with pytest.raises(ValueError, match="window: got 0"):
         chain_attention(rows, keys, values, 0, scales, rotation, None, window=0)
-    with pytest.raises(ValueError, match=r"eps -1\.0"):
+    with pytest.raises(ValueError, match=r"eps: got -1\.0"):
         chain_attention(rows, keys, values, 0, scales, rotation, -1.0)

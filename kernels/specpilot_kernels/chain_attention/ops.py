@@ -171,8 +171,10 @@ def _attend(
             f"{rotation.shape}, out {out.shape}; expected (M, (H + 2 G) d) or, with gates, (M, (2 H + 2 G) d), "
             f"(H + G, d), (positions, at most d / 2, 2), (M, H d), H a multiple of G and d of {LANES}"
         )
-    if (window is not None and window < 1) or (eps is not None and eps < 0):
-        raise ValueError(f"got window {window}, eps {eps}; expected window >= 1 or None, eps >= 0 or None")
+    if eps is not None and eps < 0:
+        raise ValueError(f"eps: got {eps}, expected 0 or more, or None")
+    if window is not None and window < 1:
+        raise ValueError(f"window: got {window}, expected 1 or more, or None")
     reach, added = rotation.shape[0] if window is None else window, -1.0 if eps is None else eps
     threads = num_threads(2 * num_seen * num_heads * dim)
     try:

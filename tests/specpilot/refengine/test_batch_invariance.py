@@ -21,7 +21,7 @@ from tests.specpilot.refengine.random_dense import save_random
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, random_tensors
 
 CONFIGS = {"tied": SMALL, "untied": UNTIED}
-MAX_TOKENS = 300
+MAX_TOKENS = 200
 TAPS = (0, 2)
 
 
