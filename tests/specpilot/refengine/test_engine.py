@@ -39,10 +39,13 @@ def text(chunks: list[Chunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
+@pytest.mark.parametrize("drafter", ["dflash2", "dspark", "eagle3"])
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_ids_are_equal_with_and_without_speculation(engine: ReferenceEngine, prompt: str) -> None:
+def test_ids_are_equal_with_and_without_speculation(
+    engine: ReferenceEngine, prompt: str, drafter: str
+) -> None:
     plain = ask(engine, prompt, None, max_new_tokens=48)
-    drafted = ask(engine, prompt, "dflash2", max_new_tokens=48)
+    drafted = ask(engine, prompt, drafter, max_new_tokens=48)
     assert tokens(plain) == tokens(drafted)
     assert text(plain) == text(drafted)
     assert plain[-1].finish_reason == drafted[-1].finish_reason
