@@ -47,10 +47,10 @@ class TokenChooser:
         self,
         params: SamplingParams,
         *,
-        bias: Tensor | None,
-        history: TokenHistory | None,
-        grammar: GrammarCursor | None,
         generator: torch.Generator,
+        bias: Tensor | None = None,
+        history: TokenHistory | None = None,
+        grammar: GrammarCursor | None = None,
     ) -> None:
         self._params, self._bias, self._history, self._grammar = params, bias, history, grammar
         self.generator = generator
