@@ -95,3 +95,18 @@ def test_sampling_options_logprobs_and_the_choice_of_a_drafter(
     assert "Step 2" in expected and answer.content == expected.split("Step 2")[0]
     entries = answer.response_metadata["logprobs"]["content"]
     assert entries and all(len(entry["top_logprobs"]) == 2 for entry in entries)
+
+
+def test_structured_output(server: LiveServer, model: str) -> None:
+    schema = {
+        "title": "count",
+        "description": "A number of apples.",
+        "type": "object",
+        "properties": {"is_known": {"type": "boolean"}, "digit": {"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}},
+        "required": ["is_known", "digit"],
+        "additionalProperties": False,
+    }
+    llm = chat(server, model, max_tokens=64).with_structured_output(schema, method="json_schema")
+    answer = llm.invoke(QUESTION)
+    assert answer.keys() == {"is_known", "digit"}
+    assert isinstance(answer["is_known"], bool) and answer["digit"] in range(10)
