@@ -25,7 +25,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "make env: installing into $(VENV); the first time takes minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@echo "make env: compiling the CPU kernels"
-	$(BIN)/python -c "import specpilot_kernels.chain_attention, specpilot_kernels.gdn_rows, specpilot_kernels.gelu_mul, specpilot_kernels.rms_norm, \
+	$(BIN)/python -c "import specpilot_kernels.block_conv, specpilot_kernels.chain_attention, specpilot_kernels.context_write, \
+	    specpilot_kernels.draft_candidates, specpilot_kernels.gdn_rows, specpilot_kernels.gelu_mul, specpilot_kernels.rms_norm, \
 	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
 	@touch $@
 

@@ -1,7 +1,7 @@
 """Runs single definitions out of an unpacked SGLang 0.5.20 wheel on a machine where the package cannot be
 imported.
 
-``SPECPILOT_SGLANG_WHEEL`` names the folder that holds ``sglang/``. Files are parsed, never imported: the
+``SGLANG_WHEEL`` names the folder that holds ``sglang/``. Files are parsed, never imported: the
 wanted top-level definitions are executed in a namespace the caller fills, so that no kernel, device or server
 code loads.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-ENVIRONMENT_VARIABLE = "SPECPILOT_SGLANG_WHEEL"
+ENVIRONMENT_VARIABLE = "SGLANG_WHEEL"
 
 
 def wheel_root() -> Path:

@@ -39,7 +39,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["generate", "Hi", "--top-p", "0"], "top_p"),
         (["generate", "Hi", "--mode", "fast"], "--mode"),
         (["generate", "Hi", "--max-tokens", "0"], "--max-tokens"),
-        (["generate", "Hi", *(["--stop", "x"] * 5)], "stop"),
+        (["generate", "Hi", *(["--stop", "x"] * 17)], "stop"),
         (["generate", "\udcff"], "UTF-8"),
         (["bench", "--drafter", "dflash2"], "--requests"),
         (["bench", "--drafter", "dflash2", "--requests", "/absent.jsonl"], "/absent.jsonl"),

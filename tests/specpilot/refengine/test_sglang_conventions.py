@@ -1,7 +1,7 @@
 """Conventions of SGLang 0.5.20 that engine, checkpoints and trainer rely on.
 
 The transcribed oracles always run. What can be read from the wheel itself is read from it where
-``SPECPILOT_SGLANG_WHEEL`` names the folder of an unpacked one.
+``SGLANG_WHEEL`` names the folder of an unpacked one.
 """
 
 from __future__ import annotations
