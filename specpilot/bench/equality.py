@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from specpilot.bench.answer import Answer, decode_answer
+from specpilot.bench.divergence import common_length, margin
 from specpilot.bench.provenance import find_commit, find_versions
 from specpilot.bench.requests import read_requests
 from specpilot.engines.base import Engine, GenerateRequest, NumericMode, SamplingParams
 from specpilot.metrics import AcceptCounter
 from specpilot.models.build import build_engine
 
-__all__ = ["Difference", "answer_all", "compare_answers", "equality_report", "first_difference", "main"]
+__all__ = ["Difference", "answer_all", "compare_answers", "equality_report", "main"]
 
 Difference = dict[str, Any]
 
@@ -42,36 +43,20 @@ def answer_all(
         return list(pool.map(lambda request: decode_answer(engine, request), requests))
 
 
-def first_difference(own: Sequence[int], other: Sequence[int]) -> int | None:
-    """Where two answers part; an answer that ends earlier parts at its end."""
-    for index, (a, b) in enumerate(zip(own, other, strict=False)):
-        if a != b:
-            return index
-    return None if len(own) == len(other) else min(len(own), len(other))
-
-
 def compare_answers(
     engine: Engine, prompts: Sequence[Sequence[int]], own: Sequence[Answer], other: Sequence[Answer]
 ) -> list[Difference]:
     """One entry for every pair of answers that part: request number, place, both tokens and the margin in nats."""
     found: list[Difference] = []
     for index, (prompt, a, b) in enumerate(zip(prompts, own, other, strict=True)):
-        at = first_difference(a.token_ids, b.token_ids)
-        if at is None:
+        at = common_length(a.token_ids, b.token_ids)
+        if at == len(a.token_ids) == len(b.token_ids):
             continue
         tokens = [answer.token_ids[at] if at < len(answer.token_ids) else None for answer in (a, b)]
-        margin = None
+        nats = None
         if tokens[0] is not None and tokens[1] is not None:
-            context = [*prompt, *a.token_ids[:at]]
-            scores = [
-                engine.score([*context, token], len(context)).logprobs[0]
-                for token in tokens
-                if token is not None
-            ]
-            margin = round(scores[0] - scores[1], 6)
-        found.append(
-            {"request": index, "at": at, "own": tokens[0], "other": tokens[1], "margin_nats": margin}
-        )
+            nats = round(margin(engine, [*prompt, *a.token_ids[:at]], tokens[1]), 6)
+        found.append({"request": index, "at": at, "own": tokens[0], "other": tokens[1], "margin_nats": nats})
     return found
 
 

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, DrafterState
-from specpilot.errors import CheckpointError, EngineError
+from specpilot.errors import EngineError
 from specpilot.refengine.block_backbone import Backbone, ContextCache, Mixer, unmixed
 from specpilot.refengine.block_config import BlockConfig, resolve_target_taps, tap_convention
+from specpilot.refengine.drafter_fit import refuse_another_targets
 
 __all__ = ["MAX_BLOCK_ROWS", "BlockDrafter", "BlockState", "check_fit"]
 
@@ -142,16 +143,11 @@ def check_fit(path: Path, config: BlockConfig, target: BorrowedTarget) -> None:
         The target's class has no known tap convention.
     """
     convention = tap_convention(target.architecture)
-    fits: tuple[tuple[str, object, object], ...] = (
+    fits = (
         ("vocab_size", config.vocab_size, target.config.vocab_size),
         ("hidden_size", config.hidden_size, target.config.hidden_size),
         ("num_target_layers", config.num_target_layers, target.config.num_layers),
         ("target_tap_convention", config.target_tap_convention or convention, convention),
     )
-    for key, got, expected in fits:
-        if got != expected:
-            raise CheckpointError(
-                f"{path}: {key}: got {got!r}, expected {expected!r} as in the target "
-                f"({target.architecture}); this drafter was trained for another target"
-            )
+    refuse_another_targets(path, target, fits)
     resolve_target_taps(target.architecture, config.target_layer_ids, target.config.num_layers)

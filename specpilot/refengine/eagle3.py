@@ -37,6 +37,7 @@ from torch import Tensor
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
 from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
+from specpilot.refengine.drafter_fit import refuse_another_targets
 from specpilot.refengine.eagle3_checkpoint import eagle3_shapes
 from specpilot.refengine.eagle3_config import Eagle3Config
 from specpilot.refengine.eagle3_layer import Eagle3Layer
@@ -258,16 +259,12 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
         raise CheckpointError(
             f"{path}: block_size is {config.block_size}, expected 2 to {MAX_CHAIN_ROWS + 1}, for which there is room"
         )
-    fits: tuple[tuple[str, object, object], ...] = (
+    num_layers = target.config.num_layers
+    fits = (
         ("vocab_size", config.vocab_size, target.config.vocab_size),
         ("hidden_size", config.hidden_size, target.config.hidden_size),
-        ("num_target_layers", config.num_target_layers or target.config.num_layers, target.config.num_layers),
+        ("num_target_layers", config.num_target_layers or num_layers, num_layers),
     )
-    for key, got, expected in fits:
-        if got != expected:
-            raise CheckpointError(
-                f"{path}: {key}: got {got!r}, expected {expected!r} as in the target ({target.architecture}); this "
-                "drafter was trained for another target"
-            )
-    config.check_taps(target.config.num_layers)
+    refuse_another_targets(path, target, fits)
+    config.check_taps(num_layers)
     return Eagle3Drafter(config, read_tensors(path, eagle3_shapes(config)), target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from specpilot_kernels.cpu_gate import run_gate
 from specpilot_kernels.silu_mul.cpu_numba import gate
 
 __all__ = ["silu_mul"]
@@ -32,18 +33,4 @@ def silu_mul(gate_up: NDArray[np.float32], out: NDArray[np.float32] | None = Non
     ValueError
         A shape, dtype or stride is not as stated.
     """
-    shape = (gate_up.shape[0], gate_up.shape[-1] // 2)
-    if out is None:
-        out = np.empty(shape, np.float32)
-    if gate_up.ndim != 2 or gate_up.shape[1] % 2 or not gate_up.size or out.shape != shape:
-        raise ValueError(
-            f"got gate_up {gate_up.shape}, out {out.shape}; expected (M, 2 I) and (M, I), neither 0"
-        )
-    try:
-        gate(gate_up, out)
-    except TypeError as error:
-        raise ValueError(
-            f"got gate_up {gate_up.dtype} {gate_up.strides}, out {out.dtype} {out.strides} (dtype, strides); expected "
-            "contiguous float32 arrays"
-        ) from error
-    return out
+    return run_gate(gate, gate_up, out)

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from specpilot.bench.divergence import common_length, margin
 from specpilot.bench.two_engines.drafts import compare_drafts
-from specpilot.bench.two_engines.reference import Answer, answer, margin
+from specpilot.bench.two_engines.reference import Answer, answer
 from specpilot.bench.two_engines.rows import EngineRun, Row, read_run
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
@@ -30,7 +31,6 @@ from specpilot.refengine.engine import ReferenceEngine
 __all__ = [
     "MAX_RUNNING",
     "NUM_RESAMPLES",
-    "common_length",
     "compare",
     "divergence",
     "main",
@@ -40,14 +40,6 @@ __all__ = [
 
 NUM_RESAMPLES = 10_000
 MAX_RUNNING = 8
-
-
-def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Tokens before the two differ."""
-    for index, (a, b) in enumerate(zip(first, second, strict=False)):
-        if a != b:
-            return index
-    return min(len(first), len(second))
 
 
 def steps_within(lengths: Sequence[int], end: int) -> tuple[int, int]:

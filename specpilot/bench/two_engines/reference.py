@@ -11,7 +11,7 @@ from specpilot.draft import Draft
 from specpilot.engines.base import GenerateRequest, SamplingParams
 from specpilot.refengine.engine import ReferenceEngine
 
-__all__ = ["Answer", "answer", "drafts_along", "margin"]
+__all__ = ["Answer", "answer", "drafts_along"]
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,6 @@ def answer(
         output += chunk.token_ids
         lengths.append(len(output))
     return Answer(tuple(output), tuple(lengths))
-
-
-def margin(engine: ReferenceEngine, context: Sequence[int], token_id: int) -> float:
-    """log p(argmax) - log p(token) after the context, in nats."""
-    score = engine.score([*context, token_id], len(context))
-    return score.argmax_logprobs[0] - score.logprobs[0]
 
 
 @torch.inference_mode()

@@ -97,8 +97,8 @@ def collect(
 ) -> Iterator[Document]:
     """All documents of all sources; ``scale`` shrinks the generated part (for tests)."""
     yield from sources.word_problems(data / "gsm8k_train.jsonl", seed=seed)
-    yield from sources.library_chats(library, seed=seed)
-    yield from sources.library_files(library)
+    yield from sources.stdlib_chats(library, seed=seed)
+    yield from sources.stdlib_files(library)
     if docs is not None:
         yield from sources.documentation(docs)
     for kind in KINDS:

@@ -27,8 +27,8 @@ __all__ = [
     "default_library_folder",
     "documentation",
     "generated",
-    "library_chats",
-    "library_files",
+    "stdlib_chats",
+    "stdlib_files",
     "word_problems",
 ]
 
@@ -114,7 +114,7 @@ def default_library_folder() -> Path:
     return Path(sysconfig.get_paths()["stdlib"])
 
 
-def library_files(root: Path) -> Iterator[Document]:
+def stdlib_files(root: Path) -> Iterator[Document]:
     """Python modules under a library folder, in path order; tests, tools and tables are left out."""
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
@@ -130,9 +130,9 @@ def library_files(root: Path) -> Iterator[Document]:
         yield Document("stdlib_code", text=text.strip() + "\n")
 
 
-def library_chats(root: Path, *, seed: int) -> Iterator[Document]:
+def stdlib_chats(root: Path, *, seed: int) -> Iterator[Document]:
     """'Complete this function' chats from library functions that have a docstring, each also with other names."""
-    for document in library_files(root):
+    for document in stdlib_files(root):
         lines = document.text.split("\n")
         for node in ast.walk(ast.parse(document.text)):
             if not isinstance(node, ast.FunctionDef) or node.decorator_list:

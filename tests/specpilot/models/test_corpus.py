@@ -81,7 +81,7 @@ def test_word_problem_without_final_mark_is_refused(tmp_path: Path) -> None:
 
 
 def test_library_chats_hold_real_code(data: Path) -> None:
-    documents = list(sources.library_chats(data / "library", seed=3))
+    documents = list(sources.stdlib_chats(data / "library", seed=3))
     families = {document.family for document in documents}
     assert len(families) > 50 and len(documents) > 2 * len(families)
     for document in documents:
@@ -92,7 +92,7 @@ def test_library_chats_hold_real_code(data: Path) -> None:
 
 
 def test_library_files_leave_out_tests(data: Path) -> None:
-    texts = [document.text for document in sources.library_files(data / "library")]
+    texts = [document.text for document in sources.stdlib_files(data / "library")]
     assert len(texts) == 8
     assert not any("Never read." in text for text in texts)
     assert (sources.default_library_folder() / "ast.py").is_file()
