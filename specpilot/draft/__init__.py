@@ -2,14 +2,19 @@
 
 from specpilot.draft.drafter import BorrowedTarget, Draft, Drafter, DrafterState, TargetDimensions
 from specpilot.draft.lattice import Lattice
+from specpilot.draft.proposals import ProposeRequest, propose_all
 from specpilot.draft.suffix import SuffixDrafter
+from specpilot.draft.tree import DraftTree
 
 __all__ = [
     "BorrowedTarget",
     "Draft",
+    "DraftTree",
     "Drafter",
     "DrafterState",
     "Lattice",
+    "ProposeRequest",
     "SuffixDrafter",
     "TargetDimensions",
+    "propose_all",
 ]
