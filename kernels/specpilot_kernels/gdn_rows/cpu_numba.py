@@ -11,8 +11,10 @@ import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_memory import floats_at, take_share
+from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
 from specpilot_kernels.gdn_rows.cpu_head import prepare, replay_head, run_head
+from specpilot_kernels.gdn_rows.cpu_wy import key_products
+from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS
 
 __all__ = ["commit_rows", "run_rows"]
 
@@ -29,6 +31,45 @@ def _of_sequence(rows: Any, first: int, count: int, num_groups: int, width: int)
     """A sequence's part, (groups, rows, width), of an array that has the sequences one behind the other."""
     size = num_groups * width
     return rows[first * size : (first + count) * size].reshape((num_groups, count, width))
+
+
+@inlined
+def _tree_of(segments: Any, s: int) -> Any:
+    """The table of a sequence's tree; without rows for a chain."""
+    return integers_at(segments[s, 5], segments[s, 1] if segments[s, 5] != 0 else 0, NUM_COLUMNS)
+
+
+@inlined
+def _place_products(segments: Any, num_groups: int, ends: Any) -> int:
+    """Where products of keys of every sequence end, one sequence behind the other; the path form has none."""
+    end = 0
+    for s in range(segments.shape[0]):
+        if segments[s, 7] != 0:
+            tree, height = _tree_of(segments, s), 1
+            for row in range(tree.shape[0]):
+                height = max(height, tree[row, DEPTH] + 1)
+            end += num_groups * 2 * tree.shape[0] * height
+        ends[s] = end
+    return end
+
+
+@inlined
+def _products_of(products: Any, ends: Any, s: int, count: int, num_groups: int) -> Any:
+    """A sequence's products of keys, (groups, 2, rows, height); no groups for the path form."""
+    first = ends[s - 1] if s > 0 else 0
+    height = (ends[s] - first) // (2 * num_groups * count)
+    own = products[first : ends[s]]
+    return own.reshape((num_groups if height > 0 else 0, 2, count, height))
+
+
+@inlined
+def _move_up(rows: Any, path: Any) -> None:
+    """Row ``path[i]`` of every group, (groups, rows, width), to row i; ``path`` increases."""
+    for group in range(rows.shape[0]):
+        for i in range(path.shape[0]):
+            if path[i] != i:
+                for j in range(rows.shape[2]):
+                    rows[group, i, j] = rows[group, path[i], j]
 
 
 @kernel(
@@ -61,13 +102,16 @@ def run_rows(
     queries = np.empty(num_rows * num_groups * key_dim, np.float32)
     keys, written = np.empty_like(queries), np.empty(num_rows * num_groups * width, np.float32)
     decay = np.empty(num_rows * num_heads, np.float32)
-    beta = np.empty_like(decay)
+    beta, log_decay = np.empty_like(decay), np.empty_like(decay)
+    ends = np.empty(num_segments, np.int64)
+    products = np.empty(_place_products(segments, num_groups, ends), np.float32)
     costs = np.empty(num_segments * num_heads, np.int64)
     for s in range(num_segments):
         first, count = segments[s, 0], segments[s, 1]
         prepare(
             projected,
             first,
+            _tree_of(segments, s),
             floats_at(segments[s, 3], num_before * num_channels),
             taps,
             rate,
@@ -77,9 +121,18 @@ def run_rows(
             _of_sequence(queries, first, count, num_groups, key_dim),
             _of_sequence(keys, first, count, num_groups, key_dim),
             _of_sequence(written, first, count, num_groups, width),
+            _of_sequence(log_decay, first, count, num_groups, per_group),
             _of_sequence(decay, first, count, num_groups, per_group),
             _of_sequence(beta, first, count, num_groups, per_group),
         )
+        if segments[s, 7] != 0:
+            for group in range(num_groups):
+                key_products(
+                    _tree_of(segments, s),
+                    _of_sequence(queries, first, count, num_groups, key_dim)[group],
+                    _of_sequence(keys, first, count, num_groups, key_dim)[group],
+                    _products_of(products, ends, s, count, num_groups)[group],
+                )
         # Reading and writing the state costs about as much as a row.
         for head in range(num_heads):
             costs[s * num_heads + head] = count + 1
@@ -91,9 +144,13 @@ def run_rows(
             run_head(
                 floats_at(segments[s, 2], state_size),
                 segments[s, 4] == 0,
+                _tree_of(segments, s),
+                segments[s, 6],
+                _products_of(products, ends, s, count, num_groups),
                 _of_sequence(queries, first, count, num_groups, key_dim),
                 _of_sequence(keys, first, count, num_groups, key_dim),
                 _of_sequence(written, first, count, num_groups, width),
+                _of_sequence(log_decay, first, count, num_groups, per_group),
                 _of_sequence(decay, first, count, num_groups, per_group),
                 _of_sequence(beta, first, count, num_groups, per_group),
                 unit % num_heads,
@@ -119,10 +176,11 @@ def run_rows(
             _copy(_of_sequence(decay, first, count, num_groups, per_group).reshape(-1), pending, at)
 
 
-@kernel("void(i8[:,:,::1], i8[::1], i8, i8, i8, i8, i8, i8)", parallel=True)
+@kernel("void(i8[:,:,::1], i8[::1], i8[::1], i8, i8, i8, i8, i8, i8)", parallel=True)
 def commit_rows(
     tables: Any,
     num_kept: Any,
+    kept_rows: Any,
     num_groups: int,
     per_group: int,
     key_dim: int,
@@ -130,12 +188,16 @@ def commit_rows(
     num_before: int,
     num_threads: int,
 ) -> None:
-    """Decide the first ``num_kept`` pending rows of every sequence, in all layers."""
+    """Decide ``num_kept`` pending rows of every sequence, in all layers.
+
+    Which ones, ``kept_rows`` says, one sequence behind the other. They move to the front and are then a chain.
+    """
     num_layers, num_segments, _ = tables.shape
     num_heads, width = num_groups * per_group, per_group * value_dim
     num_channels = 2 * num_groups * key_dim + num_groups * width
     window_size = num_before * num_channels
     costs = np.empty(num_layers * num_segments, np.int64)
+    ends = np.cumsum(num_kept)
     for unit in range(costs.shape[0]):
         segment = unit % num_segments
         is_pending = tables[0, segment, 4] != 0 and num_kept[segment] > 0
@@ -160,6 +222,12 @@ def commit_rows(
                 at += sizes[2]
                 decay = pending[at : at + sizes[3]].reshape((num_groups, count, per_group))
                 state = floats_at(tables[layer, s, 2], num_groups * key_dim * width)
+                path = kept_rows[ends[s] - kept : ends[s]]
+                if path[kept - 1] != kept - 1:
+                    _move_up(pending[window_size : sizes[0]].reshape((1, count, num_channels)), path)
+                    _move_up(keys, path)
+                    _move_up(written, path)
+                    _move_up(decay, path)
                 for head in range(num_heads):
                     replay_head(state, keys, written, decay, head, kept)
                 seen = pending[kept * num_channels : kept * num_channels + window_size]
