@@ -49,9 +49,7 @@ class DraftWish:
 
     def tree_lattice(self, draft: Draft) -> Lattice:
         """The lattice as the builder ranks it."""
-        if self.tree_temperature == 1.0:
-            return draft.lattice
-        return Lattice(draft.lattice.candidate_ids, draft.lattice.edge_scores / self.tree_temperature)
+        return draft.lattice.at_temperature(self.tree_temperature)
 
 
 class Drafting(Protocol):

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from specpilot.draft.block_policy import BlockPolicy, expected_drafts
 from specpilot.draft.drafter import Draft
-from specpilot.draft.lattice import Lattice
 from specpilot.draft.proposals import ProposeRequest
 from specpilot.draft.tree import DraftTree
 from specpilot.refengine.drafting import DraftWish
@@ -121,7 +120,7 @@ class DecodingSequence:
             )
             return DraftWish(plan.drafter, request, self._take_draft, max_rows=max_rows)
         # A tree must not depend on the draws that verify it, so nothing is drawn for it.
-        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions)
+        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions, is_tree=True)
         return DraftWish(
             plan.drafter,
             request,
@@ -193,11 +192,10 @@ def _cut(draft: Draft, length: int) -> Draft:
     """The first ``length`` tokens, 1 or more, of a draft."""
     if length >= len(draft.token_ids):
         return draft
-    lattice = draft.lattice
     return Draft(
         draft.token_ids[:length],
         None if draft.q_rows is None else draft.q_rows[:length],
-        Lattice(lattice.candidate_ids[:length], lattice.edge_scores[:length]),
+        draft.lattice.first(length),
         None if draft.q_ids is None else draft.q_ids[:length],
         None if draft.survival is None else draft.survival[:length],
     )
