@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.recording import StepRecorder
 from specpilot.engines.base import (
     CancelToken,
     Chunk,
@@ -41,6 +43,8 @@ class ReferenceEngine:
         Requests that run and wait, and the room they may take; what is beyond is refused.
     batch
         How the requests of a step share its rows.
+    recorder
+        Is told every verify step of requests that draft.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class ReferenceEngine:
         default_drafter: str | None,
         limits: Limits,
         batch: BatchMechanisms | None = None,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self.batch = batch = batch or BatchMechanisms()
         if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
@@ -61,6 +66,7 @@ class ReferenceEngine:
                 "many, so that every prompt gets a row in every step"
             )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
+        self._recorder, self._num_requests = recorder, itertools.count()
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
         self._scheduler = Scheduler(functools.partial(run_step, target, batch=batch), limits)
@@ -114,7 +120,18 @@ class ReferenceEngine:
             vocab_size=self.target.config.vocab_size,
             grammars=self._grammars,
         )
-        job = Generation(self.target, plan, self.tokenizer, request, chooser, cancel or CancelToken())
+        # Callers may use an id twice.
+        record_id = f"{next(self._num_requests)}-{request.request_id}"
+        job = Generation(
+            self.target,
+            plan,
+            self.tokenizer,
+            request,
+            chooser,
+            cancel or CancelToken(),
+            self._recorder,
+            record_id,
+        )
         self._scheduler.submit(job)
         return _Answer(self, job)
 

@@ -39,6 +39,14 @@ class StepResult:
         Depth of the deepest of them.
     mechanism
         ``plain``, or the name in the plan.
+    row_ids : Tensor, int64, (R,)
+        Tokens of the rows, the root first.
+    position
+        How many tokens were committed before the root.
+    lattice
+        The draft's; of depth 0 where the drafter had nothing to propose, None where it was not asked.
+    tree
+        What was verified of it; None: the chain.
     """
 
     token_ids: list[int]
@@ -46,6 +54,10 @@ class StepResult:
     num_drafted: int
     num_positions: int
     mechanism: str
+    row_ids: Tensor
+    position: int
+    lattice: Lattice | None
+    tree: DraftTree | None
 
 
 class DecodingSequence:
@@ -78,6 +90,7 @@ class DecodingSequence:
         self._rows = torch.empty(0, dtype=torch.int64)
         self._draft: Draft | None = None
         self._tree: DraftTree | None = None
+        self._lattice: Lattice | None = None
         self.last_logits = torch.empty(0, target.config.vocab_size)
 
     @property
@@ -104,7 +117,7 @@ class DecodingSequence:
 
     def want_draft(self) -> DraftWish | None:
         """What is to be drafted before :meth:`open_step`; None if there is no drafter or no room."""
-        self._draft = self._tree = None
+        self._draft = self._tree = self._lattice = None
         plan, chooser = self._plan, self._chooser
         # Rows take room, and a drafted position too.
         max_rows = min(plan.max_rows, self._room - self.state.num_tokens)
@@ -133,6 +146,7 @@ class DecodingSequence:
         )
 
     def _take_draft(self, draft: Draft, tree: DraftTree | None) -> None:
+        self._lattice = draft.lattice
         # A drafter may find nothing worth a row: the step is then a plain one.
         if not len(draft.token_ids):
             return
@@ -181,8 +195,17 @@ class DecodingSequence:
         if self._blocks is not None and draft is not None:
             self._blocks.learn(len(tokens) - 1, expected_drafts(draft))
         self._anchor = tokens[-1]
-        mechanism = "plain" if draft is None else self._plan.name
-        return StepResult(tokens, kept, num_drafted, num_positions, mechanism)
+        return StepResult(
+            tokens,
+            kept,
+            num_drafted,
+            num_positions,
+            "plain" if draft is None else self._plan.name,
+            self._rows,
+            self.state.num_tokens,
+            self._lattice,
+            tree,
+        )
 
     def _append_context(self, token_ids: Tensor, taps: Tensor) -> None:
         if self._drafter is not None and self._draft_state is not None:
