@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specpilot.draft.block_policy import BLOCK_ROWS
 from specpilot.draft.builders import TreeBuilder, make_builder
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.mechanisms import MAX_TREE_NODES, STOCK, BatchMechanisms, GdnForm, Mechanisms
 from specpilot.errors import RequestError, Unsupported
 from specpilot.refengine.config import TargetConfig
@@ -51,8 +53,14 @@ def plan_speculation(
     drafter: Drafter | None,
     mechanisms: Mechanisms = STOCK,
     batch: BatchMechanisms | None = None,
+    step_costs: Mapping[str, StepCost] | None = None,
 ) -> SpeculationPlan:
     """The plan of a request.
+
+    Parameters
+    ----------
+    step_costs
+        What steps cost here by drafter, for trees that stop by it; None: not measured.
 
     Raises
     ------
@@ -62,9 +70,13 @@ def plan_speculation(
         Options that make sense but that this engine, target or drafter does not keep.
     """
     batch = batch or BatchMechanisms()
-    _refuse_contradictions(drafter, mechanisms)
     _refuse_missing(target, mechanisms)
     if drafter is None:
+        if mechanisms != STOCK:
+            raise RequestError(
+                f"mechanisms: got {mechanisms} without a drafter; name one, or leave the options out",
+                param="builder",
+            )
         return SpeculationPlan()
     has_blocks = batch.has_drafter_blocks and mechanisms.num_positions is None
     num_positions = mechanisms.num_positions or drafter.block_size - 1
@@ -79,7 +91,8 @@ def plan_speculation(
     if mechanisms.builder == "chain":
         max_rows = min(mechanisms.num_nodes or MAX_TREE_NODES, longest + 1)
     else:
-        builder = make_builder(mechanisms.builder, is_cost_aware=mechanisms.is_cost_aware)
+        cost = _cost_of(drafter, batch, step_costs) if mechanisms.is_cost_aware else None
+        builder = make_builder(mechanisms.builder, step_cost=cost)
         max_rows = mechanisms.num_nodes or drafter.block_size
         if batch.node_budget is not None:
             if mechanisms.builder != "best_first":
@@ -100,27 +113,22 @@ def plan_speculation(
     )
 
 
-def _refuse_contradictions(drafter: Drafter | None, mechanisms: Mechanisms) -> None:
-    """Options that do nothing beside the others."""
-    if drafter is None and mechanisms != STOCK:
-        raise RequestError(
-            f"mechanisms: got {mechanisms} without a drafter; name one, or leave the options out",
-            param="builder",
+def _cost_of(drafter: Drafter, batch: BatchMechanisms, step_costs: Mapping[str, StepCost] | None) -> StepCost:
+    if step_costs is None or drafter.name not in step_costs:
+        raise Unsupported(
+            f"is_cost_aware: got true, but this engine has not measured what steps with {drafter.name!r} cost; build "
+            "it with step costs, or leave the option out"
         )
-    if mechanisms.builder == "chain" and mechanisms.gdn_form != "path":
-        raise RequestError(
-            f"gdn_form: got {mechanisms.gdn_form!r} with builder 'chain'; it is a form of trees, ask for one",
-            param="gdn_form",
+    if batch.node_budget is not None:
+        raise Unsupported(
+            "is_cost_aware: got true on an engine with a shared node budget, which bounds steps already; leave one out"
         )
-    if mechanisms.is_cost_aware and mechanisms.builder != "best_first":
-        raise RequestError(
-            f"is_cost_aware: got true with builder {mechanisms.builder!r}, expected 'best_first', which it stops early",
-            param="is_cost_aware",
-        )
+    return step_costs[drafter.name]
 
 
 def _refuse_missing(target: Target, mechanisms: Mechanisms) -> None:
     if mechanisms.gdn_form == "wy":
+        # TODO wy
         if target.mode == "judge":
             raise Unsupported(
                 "gdn_form: got 'wy' in judge mode, whose bits it does not have; ask for 'path', or use serve mode"
