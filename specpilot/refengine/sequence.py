@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specpilot.draft.block_policy import BlockPolicy, expected_drafts
 from specpilot.draft.drafter import Draft
+from specpilot.draft.lattice import Lattice
 from specpilot.draft.proposals import ProposeRequest
 from specpilot.draft.tree import DraftTree
 from specpilot.refengine.drafting import DraftWish
