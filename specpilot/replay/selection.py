@@ -50,7 +50,7 @@ class ReplayRow:
         See the module; None where no step can be judged, or where lattices between the steps are missing.
     expected_tokens
         Committed tokens of a step by the drafter's own probabilities: the mean of ``1 + sum of exp(logprob)`` over
-        the nodes but the root. Equal to tau for a drafter that is calibrated. None where the builder ranks by no probability.
+        the nodes but the root. Equal to tau for a drafter that is calibrated. None for the oracle.
     accept_by_depth
         Share of the steps that accept a node of depth 1, 2, ...; the sum is ``tau - 1``.
     """

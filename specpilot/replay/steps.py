@@ -182,9 +182,9 @@ def pack_edges(lattice: Lattice) -> tuple[NDArray[np.uint8], NDArray[np.float32]
     kinds = np.full(scores.shape[:2], OWN_ROW, np.uint8)
     kinds[(bits == bits[:, :1]).all(-1)] = ROW_OF_DEPTH
     kinds[:, :1] = OWN_ROW
+    kinds[(scores == -np.inf).all(-1)] = UNKNOWN_ROW
     # Only row 0 of depth 0 has a meaning.
     kinds[:1, 1:] = ROW_OF_DEPTH
-    kinds[(scores == -np.inf).all(-1)] = UNKNOWN_ROW
     return kinds, scores[kinds == OWN_ROW]
 
 
