@@ -25,8 +25,8 @@ def oracle_depth(lattice: Lattice, truth: NDArray[np.int64]) -> int:
     ids, scores = lattice.candidate_ids.numpy(), lattice.edge_scores.numpy()
     row = 0
     for depth, token in enumerate(truth.tolist()[: lattice.depth]):
-        places = np.flatnonzero(ids[depth] == token)
-        if not len(places) or scores[depth, row, places[0]] == -np.inf:
+        places = np.flatnonzero((ids[depth] == token) & (scores[depth, row] > -np.inf))
+        if not len(places):
             return depth
         row = int(places[0])
     return min(lattice.depth, len(truth))
