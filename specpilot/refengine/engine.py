@@ -15,11 +15,13 @@ from specpilot.engines.base import (
     GenerateRequest,
     ScoreResult,
 )
-from specpilot.errors import RequestError
+from specpilot.engines.mechanisms import BatchMechanisms
+from specpilot.errors import ConfigError, RequestError
 from specpilot.refengine.batch_step import run_step
 from specpilot.refengine.generation import Generation
 from specpilot.refengine.scheduler import Limits, Scheduler
 from specpilot.refengine.scoring import Scoring
+from specpilot.refengine.speculation import plan_speculation
 from specpilot.refengine.target import Target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot.sampling import JsonGrammars, new_chooser
@@ -37,6 +39,8 @@ class ReferenceEngine:
         By name. ``default_drafter`` is what the description recommends to callers that name none.
     limits
         Requests that run and wait, and the room they may take; what is beyond is refused.
+    batch
+        How the requests of a step share its rows.
     """
 
     def __init__(
@@ -48,11 +52,18 @@ class ReferenceEngine:
         *,
         default_drafter: str | None,
         limits: Limits,
+        batch: BatchMechanisms | None = None,
     ) -> None:
+        self.batch = batch = batch or BatchMechanisms()
+        if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
+            raise ConfigError(
+                f"prompt_rows: got {batch.prompt_rows} with max_running {limits.max_running}, expected at least as "
+                "many, so that every prompt gets a row in every step"
+            )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
-        self._scheduler = Scheduler(functools.partial(run_step, target), limits)
+        self._scheduler = Scheduler(functools.partial(run_step, target, batch=batch), limits)
         weakref.finalize(self, self._scheduler.stop)
         self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 
@@ -96,13 +107,14 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
+        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch)
         chooser = new_chooser(
             request.sampling,
             request.prompt_ids,
             vocab_size=self.target.config.vocab_size,
             grammars=self._grammars,
         )
-        job = Generation(self.target, drafter, self.tokenizer, request, chooser, cancel or CancelToken())
+        job = Generation(self.target, plan, self.tokenizer, request, chooser, cancel or CancelToken())
         self._scheduler.submit(job)
         return _Answer(self, job)
 
