@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Case", "CaseResult", "Deviation", "run_case"]
+__all__ = ["Case", "CaseResult", "Deviation", "expect_equal", "expect_near", "run_case"]
 
 Part = TypeVar("Part")
 
@@ -97,3 +97,14 @@ def run_case(case: Case[Any]) -> CaseResult:
         control_detail,
         round(time.perf_counter() - began, 3),
     )
+
+
+def expect_equal(where: str, got: object, expected: object) -> None:
+    if got != expected:
+        raise Deviation(f"{where}: got {got}, expected {expected}")
+
+
+def expect_near(where: str, got: float, expected: float, tolerance: float = 2e-5) -> None:
+    """Equal up to ``tolerance`` times 1 + the expected magnitude; the default is the rounding of float32 sums."""
+    if not abs(got - expected) <= tolerance * (1.0 + abs(expected)):
+        raise Deviation(f"{where}: got {got}, expected {expected}")
