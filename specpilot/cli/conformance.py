@@ -32,7 +32,11 @@ def _conformance(json: Json = False) -> Outcome:
     if report["missing"]:
         print(f"not checked: {', '.join(report['missing'])}", file=sys.stderr)
     if not json:
-        print("conformance: all mechanisms agree, all controls were found" if report["ok"] else "conformance: FAILED")
+        print(
+            "conformance: all mechanisms agree, all controls were found"
+            if report["ok"]
+            else "conformance: FAILED"
+        )
     return Outcome(report, is_ok=report["ok"])
 
 

@@ -39,9 +39,13 @@ def cases() -> Iterator[Case[Any]]:
     best_first = make_builder("best_first").build
     chain = make_builder("chain").build
     yield Case("chain", "ties by the highest token", _check_chain, chain, _highest_tie(chain))
-    yield Case("best-first", "un-normalised edge", _check_best_first, best_first, _without_softmax(best_first))
+    yield Case(
+        "best-first", "un-normalised edge", _check_best_first, best_first, _without_softmax(best_first)
+    )
     yield Case("best-first", "budget without the root", _check_best_first, best_first, _one_more(best_first))
-    yield Case("wide tree", "depth limited to the trained block", _check_wide, best_first, _cut_depth(best_first))
+    yield Case(
+        "wide tree", "depth limited to the trained block", _check_wide, best_first, _cut_depth(best_first)
+    )
     ddtree = make_builder("ddtree").build
     yield Case("DDTree", "edges given the parent", _check_ddtree, ddtree, best_first)
     eagle2 = make_builder("eagle2", top_k=_TOP_K).build
@@ -79,7 +83,9 @@ def _check_prefixes(where: str, build: _Build, lattice: Lattice) -> int:
         part = build(lattice, _ROOT, num_nodes)
         same = part.token_ids.tolist(), part.parents.tolist()
         of_whole = whole.token_ids[:num_nodes].tolist(), whole.parents[:num_nodes].tolist()
-        expect_equal(f"{where}: the tree of {num_nodes} nodes against the first ones of a larger", same, of_whole)
+        expect_equal(
+            f"{where}: the tree of {num_nodes} nodes against the first ones of a larger", same, of_whole
+        )
     return whole.num_nodes
 
 
@@ -107,7 +113,9 @@ def _check_permuted(what: str, build: _Build, lattice: Lattice) -> int:
         other = Lattice(lattice.candidate_ids[:, order].contiguous(), scores.contiguous())
         for num_nodes in _SIZES:
             got, expected = build(other, _ROOT, num_nodes), build(lattice, _ROOT, num_nodes)
-            expect_equal(f"{what}, candidates in another order, N = {num_nodes}", paths_of(got), paths_of(expected))
+            expect_equal(
+                f"{what}, candidates in another order, N = {num_nodes}", paths_of(got), paths_of(expected)
+            )
     return 4 * len(_SIZES)
 
 
@@ -120,7 +128,9 @@ def _check_wide(build: _Build) -> int:
         expect_equal(f"seed {seed}: nodes", tree.num_nodes, _WIDE_NODES)
         expected = _plain_search(lattice, _WIDE_NODES)
         for number, path in enumerate(paths_of(tree)):
-            expect_near(f"seed {seed}: score of place {number}", float(tree.logprobs[number]), expected[number][0])
+            expect_near(
+                f"seed {seed}: score of place {number}", float(tree.logprobs[number]), expected[number][0]
+            )
             expect_equal(f"seed {seed}: place {number}", path, expected[number][1])
         count += tree.num_nodes
     return count
@@ -211,7 +221,9 @@ def _check_share(share: _Share) -> int:
         lattices = [lattice for _, lattice in named[start : start + 3]]
         roots = [_ROOT] * len(lattices)
         all_paths = [every_path(lattice) for lattice in lattices]
-        best = best_order({(place, *path): score for place, paths in enumerate(all_paths) for path, score in paths.items()})
+        best = best_order(
+            {(place, *path): score for place, paths in enumerate(all_paths) for path, score in paths.items()}
+        )
         for budget in (3, 4, 7, 20, 60):
             where = f"lattices {start} to {start + 2}, budget {budget}"
             trees = share(lattices, roots, budget)

@@ -62,9 +62,9 @@ def every_path(lattice: Lattice) -> dict[Path, float]:
 
 
 def every_path_by_marginals(lattice: Lattice) -> dict[Path, float]:
-    """As :func:`every_path`, each token scored by the chance that a drawn path has it at its depth, whatever stands before.
+    """As :func:`every_path`, each token scored by the chance that a drawn path has it at its depth.
 
-    The chance is summed over the drawn paths that get so far.
+    The chance, whatever stands before, is summed over the drawn paths that get so far.
     """
     conditional, ids = every_path(lattice), lattice.candidate_ids.tolist()
     chance: list[dict[int, float]] = []
@@ -74,7 +74,9 @@ def every_path_by_marginals(lattice: Lattice) -> dict[Path, float]:
         going_on = [(row, mass) for row, mass in ends if max(law.rows[row]) > -math.inf]
         whole = math.fsum(mass for _, mass in going_on)
         masses = [
-            math.fsum(mass / whole * math.exp(law.rows[row][place]) for row, mass in going_on) if whole else 0.0
+            math.fsum(mass / whole * math.exp(law.rows[row][place]) for row, mass in going_on)
+            if whole
+            else 0.0
             for place in range(len(tokens))
         ]
         chance.append(dict(zip(tokens, masses, strict=True)))
@@ -122,7 +124,7 @@ def chain_order(lattice: Lattice) -> Path:
 
 
 def beam_order(lattice: Lattice, top_k: int) -> list[float]:
-    """Scores, best first, of all nodes that EAGLE-2's expansion grows: ``top_k`` children of ``top_k`` nodes a depth."""
+    """Scores, best first, of all nodes EAGLE-2's expansion grows: ``top_k`` children of ``top_k`` nodes a depth."""
     paths = every_path(lattice)
     grown: dict[Path, float] = {(): 0.0}
     frontier: list[Path] = [()]
@@ -137,14 +139,21 @@ def beam_order(lattice: Lattice, top_k: int) -> list[float]:
 
 
 def sequoia_expected(rates: Sequence[float], num_nodes: int, depth: int) -> float:
-    """Most tokens any tree of ``num_nodes`` nodes and ``depth`` commits under positional acceptance: every tree is tried."""
-    ranks = [ranks for length in range(1, depth + 1) for ranks in itertools.product(range(len(rates)), repeat=length)]
+    """Most tokens a tree of ``num_nodes`` nodes and ``depth`` commits under positional acceptance: all are tried."""
+    ranks = [
+        ranks
+        for length in range(1, depth + 1)
+        for ranks in itertools.product(range(len(rates)), repeat=length)
+    ]
     best = 1.0
     # A tree that skips a rank is never better than the one that does not, so only full ones are tried.
     for size in range(1, num_nodes):
         for chosen in itertools.combinations(ranks, size):
             nodes = {(), *chosen}
-            if all(path[:-1] in nodes and (path[-1] == 0 or (*path[:-1], path[-1] - 1) in nodes) for path in chosen):
+            if all(
+                path[:-1] in nodes and (path[-1] == 0 or (*path[:-1], path[-1] - 1) in nodes)
+                for path in chosen
+            ):
                 best = max(best, shape_expected(rates, list(chosen)))
     return best
 

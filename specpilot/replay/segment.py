@@ -39,6 +39,7 @@ VERSION = 1
 _DTYPES = {"int32": np.dtype("<i4"), "uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
 _NAMES = {"I32": "int32", "U8": "uint8", "F32": "float32"}
 _FLOATS = ("times_us", "edge_rows", "tree_logprobs")
+_BYTES = ("are_logprobs", "row_kinds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ def _parsed(path: Path, metadata: Mapping[str, str], columns: dict[str, NDArray[
         raise ConfigError(f"records: {path}: metadata or columns are missing or malformed: {error}") from None
     for name, size in table.sizes().items():
         column = getattr(table, name)
-        expected = "float32" if name in _FLOATS else "uint8" if name == "row_kinds" else "int32"
+        expected = "float32" if name in _FLOATS else "uint8" if name in _BYTES else "int32"
         if column.size != size or column.dtype.name != expected:
             raise ConfigError(
                 f"records: {path}: column {name}: got {column.size} numbers of {column.dtype.name}, expected {size} of "

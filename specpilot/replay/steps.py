@@ -63,6 +63,8 @@ class StepColumns:
         ``request`` is a place in the list of requests.
     depth, width, num_rows, num_nodes, num_kept : int32, (S,)
         D and K of the lattice, stored rows of edge scores, N of the tree, emitted tokens.
+    are_logprobs : uint8, (S,)
+        1 where the lattice's edge scores are log-probabilities as they stand.
     times_us : float32, (S, 3)
         Drafting, verification, whole step.
     candidate_ids : int32, (sum of D K,)
@@ -82,6 +84,7 @@ class StepColumns:
     num_rows: NDArray[np.int32]
     num_nodes: NDArray[np.int32]
     num_kept: NDArray[np.int32]
+    are_logprobs: NDArray[np.uint8]
     times_us: NDArray[np.float32]
     candidate_ids: NDArray[np.int32]
     row_kinds: NDArray[np.uint8]
@@ -118,6 +121,7 @@ class StepColumns:
             num_rows=ints([len(rows) for _, rows in packed]),
             num_nodes=ints([step.tree.num_nodes for step in steps]),
             num_kept=ints([len(step.kept_tokens) for step in steps]),
+            are_logprobs=np.array([step.lattice.are_logprobs for step in steps], np.uint8),
             times_us=np.array(times, np.float32).reshape(len(steps), 3),
             candidate_ids=joined([step.lattice.candidate_ids.numpy() for step in steps]),
             row_kinds=np.concatenate([np.empty(0, np.uint8), *(kinds.ravel() for kinds, _ in packed)]),
@@ -155,7 +159,9 @@ class StepColumns:
             kinds = self.row_kinds[part].reshape(shape)
             own = self.edge_rows[rows[index] : rows[index + 1]].reshape(-1, shape[1])
             ids = torch.from_numpy(self.candidate_ids[part].reshape(shape).astype(np.int64))
-            lattices.append(Lattice(ids, torch.from_numpy(_unpack_edges(kinds, own))))
+            lattices.append(
+                Lattice(ids, torch.from_numpy(_unpack_edges(kinds, own)), bool(self.are_logprobs[index]))
+            )
         return lattices
 
     def trees(self) -> list[DraftTree]:
