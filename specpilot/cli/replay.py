@@ -121,8 +121,10 @@ def _replay(
 
 def _show(report: dict[str, Any]) -> None:
     print(f"{report['num_steps']} steps of {report['num_requests']} requests, drafter {report['drafter']}")
-    print("builder      N     tau  own steps  expected  mean rows")
+    print("builder      N     tau  of steps  expected  mean rows  tau of all recorded")
     for row in report["rows"]:
-        numbers = [row[name] for name in ("tau", "tau_own_steps", "expected_tokens", "mean_nodes")]
-        tau, own, expected, rows = ["-" if number is None else f"{number:.3f}" for number in numbers]
-        print(f"{row['builder']:10} {row['nodes']:3} {tau:>7} {own:>10} {expected:>9} {rows:>10}")
+        numbers = [row[name] for name in ("tau", "expected_tokens", "mean_nodes", "tau_recorded")]
+        tau, expected, rows, recorded = ["-" if number is None else f"{number:.3f}" for number in numbers]
+        print(
+            f"{row['builder']:10} {row['nodes']:3} {tau:>7} {row['counted']:>9} {expected:>9} {rows:>10} {recorded:>20}"
+        )

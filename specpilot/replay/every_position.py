@@ -1,9 +1,9 @@
 """A lattice at every position of an answer, by teacher forcing.
 
 The live engine drafts once a verify step, so the steps of one builder are not those of another. Here the answer is
-known: the target runs over prompt and answer for its taps, and the drafter drafts after every token of the answer. In judge
-mode a row's bits do not depend on the rows beside it, so a lattice is bit for bit what the engine would have got there
-(``tests/specpilot/replay``), and :mod:`specpilot.replay.selection` can follow any builder through the answer.
+known: the target runs over prompt and answer for its taps, and the drafter drafts after every token of the answer. In
+judge mode a row's bits do not depend on the rows beside it, so a lattice is bit for bit what the engine would have got
+there (``tests/specpilot/replay``), and :mod:`specpilot.replay.selection` can follow any builder through the answer.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def oracle_depth(lattice: Lattice, truth: NDArray[np.int64]) -> int:
 
 def replay_oracle(steps: Sequence[ReplayStep], nodes: Sequence[int]) -> Iterator[ReplayRow]:
     """Rows of the oracle for every N of ``nodes``."""
-    reach = np.array([oracle_depth(step.lattice, step.truth) for step in steps if step.is_whole], np.int64)
+    reach = np.array([oracle_depth(step.lattice, step.truth) for step in steps], np.int64)
     for num_nodes in nodes:
         if num_nodes < 1:
             raise ConfigError(f"nodes: got {num_nodes}, expected at least 1: the root")

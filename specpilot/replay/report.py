@@ -8,27 +8,44 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from specpilot.draft.builders import make_builder
+from specpilot.draft.builders.sequoia import positional_rates
 from specpilot.engines.mechanisms import Builder
 from specpilot.errors import ConfigError
 from specpilot.replay.oracle import replay_oracle
 from specpilot.replay.records import ReplayStep, read_records
 from specpilot.replay.selection import ReplayRow, replay_builder
 
-__all__ = ["replay_report", "replay_rows"]
+__all__ = ["FORMAT_VERSION", "NUM_RATES", "fitted_rates", "replay_report", "replay_rows"]
 
 FORMAT_VERSION = 1
+
+NUM_RATES = 8
+"""Ranks that a Sequoia tree may use."""
 
 
 def replay_rows(
     steps: Sequence[ReplayStep], builders: Sequence[str], nodes: Sequence[int]
 ) -> list[ReplayRow]:
-    """Rows of every builder at every N; without builders, of the oracle."""
+    """Rows of every builder at every N, and of the oracle.
+
+    Sequoia's positional acceptance rates are fitted on every second request of the recording.
+    """
     rows: list[ReplayRow] = []
     for name in builders:
         if name not in get_args(Builder):
             raise ConfigError(f"builder: got {name!r}, expected one of: {', '.join(get_args(Builder))}")
-        rows += replay_builder(steps, name, make_builder(cast(Builder, name)), nodes)
+        rates = fitted_rates(steps) if name == "sequoia" else None
+        rows += replay_builder(steps, name, make_builder(cast(Builder, name), rates=rates), nodes)
     return rows + list(replay_oracle(steps, nodes))
+
+
+def fitted_rates(steps: Sequence[ReplayStep]) -> tuple[float, ...]:
+    """Positional acceptance rates of every second request's steps."""
+    requests = list(dict.fromkeys(step.request for step in steps))[::2]
+    chosen = set(requests)
+    return positional_rates(
+        ((step.lattice, step.truth.tolist()) for step in steps if step.request in chosen), NUM_RATES
+    )
 
 
 def replay_report(
