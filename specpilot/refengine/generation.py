@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specpilot.draft.recording import RecordedTimes, StepRecorder
+from specpilot.draft.tree import DraftTree
 from specpilot.engines.base import CancelToken, Chunk, FinishReason, GenerateRequest, StepRecord
 from specpilot.refengine.drafting import DraftWish
 from specpilot.refengine.jobs import OpenRows, Outbox, StepTimes
-from specpilot.refengine.sequence import DecodingSequence, room_for
+from specpilot.refengine.sequence import DecodingSequence, StepResult, room_for
 from specpilot.refengine.speculation import SpeculationPlan
 from specpilot.refengine.state import SequenceState
 from specpilot.refengine.target import Target
@@ -33,11 +35,13 @@ class Generation:
         request: GenerateRequest,
         chooser: TokenChooser,
         cancel: CancelToken,
+        recorder: StepRecorder | None = None,
+        record_id: str = "",
     ) -> None:
         self.cancel, self.is_over, self.is_given_up = cancel, False, False
         self.outbox: Outbox[Chunk] = Outbox()
         self._target, self._plan, self._tokenizer, self._request = target, plan, tokenizer, request
-        self._chooser = chooser
+        self._chooser, self._recorder, self._record_id = chooser, recorder, record_id
         params = request.sampling
         self._max_tokens = len(request.prompt_ids) + params.max_new_tokens
         self.num_reserved_tokens = room_for(target, plan, self._max_tokens)
@@ -109,8 +113,25 @@ class Generation:
             mechanism=result.mechanism,
             fallback=self._request.fallback,
         )
+        if self._recorder is not None:
+            self._record(self._recorder, result, record)
         self._put(result.token_ids, record)
         return result.kept
+
+    def _record(self, recorder: StepRecorder, result: StepResult, step: StepRecord) -> None:
+        if result.lattice is None or self._plan.drafter is None:
+            return
+        root_id, *draft_ids = result.row_ids.tolist()
+        recorder.record(
+            self._record_id,
+            result.lattice,
+            root_id,
+            result.tree or DraftTree.chain(root_id, draft_ids),
+            result.token_ids,
+            RecordedTimes(step.draft_us, step.verify_us, step.total_us),
+            drafter=self._plan.drafter.name,
+            position=result.position,
+        )
 
     def end_cancelled(self) -> None:
         self._finish(Chunk((), self._text.finish(), finish_reason="cancelled"))

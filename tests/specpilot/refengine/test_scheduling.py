@@ -315,7 +315,7 @@ class FailingDrafter:
                 self._victim = self._victim or state
             if name == "new_state" or state is self._victim:
                 self._calls_left -= 1
-                if self._calls_left <= 0:
+                if self._calls_left == 0 or (self._calls_left < 0 and name != "new_state"):
                     raise RuntimeError("broken drafter")
             return attribute(*arguments, **options)
 
