@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from specpilot.errors import ConfigError
 
-__all__ = ["StepCost"]
+__all__ = ["BUNDLED_STEP_COST", "StepCost"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,6 @@ class StepCost:
         """
         tokens = np.exp(logprobs.astype(np.float64)).cumsum()
         return int((tokens / self.time_us(np.arange(1, len(logprobs) + 1))).argmax()) + 1
+
+
+BUNDLED_STEP_COST = StepCost((1, 64), (1.0, 10.0))

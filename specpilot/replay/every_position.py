@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.proposals import ProposeRequest, propose_all
 from specpilot.draft.recording import RecordedTimes, StepRecorder
 from specpilot.draft.tree import DraftTree
 from specpilot.errors import ConfigError
@@ -77,7 +78,8 @@ def record_every_position(
             if place < len(prompt_ids):
                 continue
             began = time.perf_counter()
-            draft = drafter.propose(draft_state, tokens[place], num_positions=num_positions)
+            request = ProposeRequest(draft_state, tokens[place], num_positions=num_positions, is_tree=True)
+            (draft,) = propose_all(drafter, [request])
             draft_us = (time.perf_counter() - began) * 1e6
             recorder.record(
                 request_id,
