@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specpilot.draft.builders import TreeBuilder, share_nodes
@@ -51,7 +51,7 @@ class DraftWish:
         """The lattice as the builder ranks it."""
         if self.tree_temperature == 1.0:
             return draft.lattice
-        return Lattice(draft.lattice.candidate_ids, draft.lattice.edge_scores / self.tree_temperature)
+        return replace(draft.lattice, edge_scores=draft.lattice.edge_scores / self.tree_temperature)
 
 
 class Drafting(Protocol):

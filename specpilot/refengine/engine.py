@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from specpilot.draft.drafter import Drafter
 from specpilot.draft.recording import StepRecorder
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.base import (
     CancelToken,
     Chunk,
@@ -45,6 +46,8 @@ class ReferenceEngine:
         How the requests of a step share its rows.
     recorder
         Is told every verify step of requests that draft.
+    step_cost
+        What a step costs by its rows, for trees that stop by it.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class ReferenceEngine:
         limits: Limits,
         batch: BatchMechanisms | None = None,
         recorder: StepRecorder | None = None,
+        step_cost: StepCost | None = None,
     ) -> None:
         self.batch = batch = batch or BatchMechanisms()
         if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
@@ -67,6 +71,7 @@ class ReferenceEngine:
             )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self._recorder, self._num_requests = recorder, itertools.count()
+        self.step_cost = step_cost
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
         self._scheduler = Scheduler(functools.partial(run_step, target, batch=batch), limits)
@@ -113,7 +118,7 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
-        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch)
+        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch, self.step_cost)
         chooser = new_chooser(
             request.sampling,
             request.prompt_ids,

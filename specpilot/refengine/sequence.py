@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -119,20 +119,15 @@ class DecodingSequence:
         """What is to be drafted before :meth:`open_step`; None if there is no drafter or no room."""
         self._draft = self._tree = self._lattice = None
         plan, chooser = self._plan, self._chooser
-        # Rows take room, and a drafted position too.
-        max_rows = min(plan.max_rows, self._room - self.state.num_tokens)
-        if plan.drafter is None or self._draft_state is None or max_rows < 2:
-            return None
-        num_positions = plan.num_positions
-        if num_positions is None:
-            assert self._blocks is not None
-            num_positions = self._blocks.num_rows - 1
+        num_positions = self._blocks.num_rows - 1 if self._blocks is not None else plan.num_positions or 0
         num_positions = min(num_positions, self._room - self.state.num_tokens - 1)
+        if plan.drafter is None or self._draft_state is None or plan.max_rows < 2 or num_positions < 1:
+            return None
         if plan.builder is None:
             request = ProposeRequest(
                 self._draft_state, self._anchor, chooser.draft_temperature, chooser.generator, num_positions
             )
-            return DraftWish(plan.drafter, request, self._take_draft, max_rows=max_rows)
+            return DraftWish(plan.drafter, request, self._take_draft)
         # A tree must not depend on the draws that verify it, so nothing is drawn for it.
         request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions)
         return DraftWish(
@@ -140,7 +135,7 @@ class DecodingSequence:
             request,
             self._take_draft,
             plan.builder,
-            max_rows,
+            plan.max_rows,
             plan.is_sharing,
             chooser.draft_temperature or 1.0,
         )
@@ -152,7 +147,7 @@ class DecodingSequence:
             return
         self._draft, self._tree = draft, tree
         if tree is None:
-            self._draft = _cut(draft, min(self._plan.max_rows, self._room - self.state.num_tokens) - 1)
+            self._draft = _cut(draft, self._plan.max_rows - 1)
 
     def open_step(self) -> Tensor:
         """Open the anchor and what was drafted to follow it."""
@@ -161,10 +156,10 @@ class DecodingSequence:
             self._rows = torch.from_numpy(tree.token_ids)
             if tree.num_nodes == 1:
                 self.state.open_rows(1, is_decided=True)
-            elif tree.is_chain and self._plan.gdn_form == "path":
+            elif tree.is_chain:
                 self.state.open_rows(tree.num_nodes)
             else:
-                self.state.open_rows(tree.num_nodes, parents=tree.parents, gdn_form=self._plan.gdn_form)
+                self.state.open_rows(tree.num_nodes, parents=tree.parents)
             return self._rows
         self._rows = torch.tensor([self._anchor])
         if self._draft is not None:
@@ -217,10 +212,11 @@ def _cut(draft: Draft, length: int) -> Draft:
     if length >= len(draft.token_ids):
         return draft
     lattice = draft.lattice
+    ids, scores = lattice.candidate_ids[:length], lattice.edge_scores[:length]
     return Draft(
         draft.token_ids[:length],
         None if draft.q_rows is None else draft.q_rows[:length],
-        Lattice(lattice.candidate_ids[:length], lattice.edge_scores[:length]),
+        replace(lattice, candidate_ids=ids, edge_scores=scores),
         None if draft.q_ids is None else draft.q_ids[:length],
         None if draft.survival is None else draft.survival[:length],
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from specpilot.draft.block_policy import BLOCK_ROWS
 from specpilot.draft.builders import TreeBuilder, make_builder
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.mechanisms import MAX_TREE_NODES, STOCK, BatchMechanisms, GdnForm, Mechanisms
 from specpilot.errors import RequestError, Unsupported
 from specpilot.refengine.config import TargetConfig
@@ -51,8 +52,14 @@ def plan_speculation(
     drafter: Drafter | None,
     mechanisms: Mechanisms = STOCK,
     batch: BatchMechanisms | None = None,
+    step_cost: StepCost | None = None,
 ) -> SpeculationPlan:
     """The plan of a request.
+
+    Parameters
+    ----------
+    step_cost
+        What steps cost here, for trees that stop by it; None: not measured.
 
     Raises
     ------
@@ -79,7 +86,8 @@ def plan_speculation(
     if mechanisms.builder == "chain":
         max_rows = min(mechanisms.num_nodes or MAX_TREE_NODES, longest + 1)
     else:
-        builder = make_builder(mechanisms.builder, is_cost_aware=mechanisms.is_cost_aware)
+        cost = _cost_of(mechanisms, batch, step_cost) if mechanisms.is_cost_aware else None
+        builder = make_builder(mechanisms.builder, step_cost=cost)
         max_rows = mechanisms.num_nodes or drafter.block_size
         if batch.node_budget is not None:
             if mechanisms.builder != "best_first":
@@ -112,15 +120,28 @@ def _refuse_contradictions(drafter: Drafter | None, mechanisms: Mechanisms) -> N
             f"gdn_form: got {mechanisms.gdn_form!r} with builder 'chain'; it is a form of trees, ask for one",
             param="gdn_form",
         )
-    if mechanisms.is_cost_aware and mechanisms.builder != "best_first":
+    if mechanisms.builder == "chain" and mechanisms.is_cost_aware:
         raise RequestError(
-            f"is_cost_aware: got true with builder {mechanisms.builder!r}, expected 'best_first', which it stops early",
-            param="is_cost_aware",
+            "is_cost_aware: got true with builder 'chain'; it stops trees, ask for one", param="is_cost_aware"
         )
+
+
+def _cost_of(mechanisms: Mechanisms, batch: BatchMechanisms, step_cost: StepCost | None) -> StepCost:
+    if step_cost is None:
+        raise Unsupported(
+            "is_cost_aware: got true, but this engine has not measured what its steps cost; build it with a step cost, "
+            "or leave the option out"
+        )
+    if batch.node_budget is not None:
+        raise Unsupported(
+            "is_cost_aware: got true on an engine with a shared node budget, which bounds steps already; leave one out"
+        )
+    return step_cost
 
 
 def _refuse_missing(target: Target, mechanisms: Mechanisms) -> None:
     if mechanisms.gdn_form == "wy":
+        # TODO wy
         if target.mode == "judge":
             raise Unsupported(
                 "gdn_form: got 'wy' in judge mode, whose bits it does not have; ask for 'path', or use serve mode"
