@@ -12,10 +12,10 @@ from torch import Tensor
 
 from specpilot.draft import Draft, TreeDrafter
 from specpilot.draft.builders import make_builder
-from specpilot.draft.calibration import EdgeCalibration, IsotonicMap
+from specpilot.draft.calibration import CALIBRATION_FILE, EdgeCalibration, IsotonicMap
 from specpilot.draft.proposals import ProposeRequest, propose_all
 from specpilot.errors import CheckpointError
-from specpilot.refengine.eagle3 import CALIBRATION_FILE, Eagle3Drafter, Eagle3State, load_eagle3
+from specpilot.refengine.eagle3 import Eagle3Drafter, Eagle3State, load_eagle3
 from specpilot.refengine.eagle3_tree import BEAM_WIDTH, NUM_CHILDREN
 from tests.oracles.eagle3_plain import draft_chain
 from tests.oracles.random_dflash2 import TinyTarget, write_checkpoint
