@@ -48,7 +48,9 @@ def encode_w12_reference(bits: NDArray[np.uint16]) -> W12Weight:
                 continue
             code = number & 0x807F | offset << 7
             for plane, mask in enumerate(MASKS):
-                records[(*tile, plane, slot >> 3)] |= np.uint32(_rotate_right(code << 16 * (slot & 1) & mask, slot))
+                records[(*tile, plane, slot >> 3)] |= np.uint32(
+                    _rotate_right(code << 16 * (slot & 1) & mask, slot)
+                )
     starts = np.cumsum([0, *map(len, escapes)]).astype(np.uint32)
     flat = [entry for entries in escapes for entry in sorted(entries)]
     return W12Weight((num_rows, num_columns), records, bases, np.array(flat, np.uint32), starts)
