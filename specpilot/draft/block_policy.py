@@ -18,13 +18,16 @@ import numpy as np
 
 from specpilot.draft.drafter import Draft
 
-__all__ = ["BLOCK_ROWS", "BlockPolicy", "expected_drafts"]
+__all__ = ["BLOCK_ROWS", "FILL", "RECENT", "BlockPolicy", "expected_drafts"]
 
 BLOCK_ROWS = (8, 12, 16)
 """Rows of a block, root included, shortest first."""
 
 FILL = 0.5
+"""Share of a block's drafts from which on the forecast asks for the next longer one."""
+
 RECENT = 0.25
+"""Weight of the newest step in the running means."""
 
 
 class BlockPolicy:

@@ -17,6 +17,7 @@ from specpilot.models.folders import model_folders
 from specpilot.models.gguf import load_gguf
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.refengine.scheduler import Limits
+from specpilot.refengine.step_costs import measure_step_costs
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
@@ -38,6 +39,7 @@ def build_engine(
     num_threads: int | None = None,
     batch: BatchMechanisms | None = None,
     recorder: StepRecorder | None = None,
+    has_step_costs: bool = False,
 ) -> ReferenceEngine:
     """Load target, drafters and tokenizer.
 
@@ -57,6 +59,8 @@ def build_engine(
         two OpenMP runtimes that both wait by spinning would take the cores from each other.
     batch, recorder
         See :class:`specpilot.refengine.engine.ReferenceEngine`.
+    has_step_costs
+        Measure what steps cost, a second or so, so that requests may ask for trees that stop by it.
     """
     torch.set_num_threads(1)
     # Readers of answers hold Python's lock for microseconds, but the engine's thread waits for it up to this long after
@@ -108,4 +112,5 @@ def build_engine(
         limits=limits,
         batch=batch,
         recorder=recorder,
+        step_costs=measure_step_costs(target, drafters) if has_step_costs else None,
     )

@@ -20,10 +20,10 @@ from specpilot.verify.certified_head import CertifiedHead
 
 __all__ = ["plan_step", "run_step"]
 
-STOCK_BATCH = BatchMechanisms()
+_STOCK = BatchMechanisms()
 
 
-def plan_step(jobs: Sequence[Job], batch: BatchMechanisms = STOCK_BATCH) -> list[tuple[Job, int]]:
+def plan_step(jobs: Sequence[Job], batch: BatchMechanisms = _STOCK) -> list[tuple[Job, int]]:
     """Each job with the number of prompt rows it runs next; 0 for a decoding step. Jobs that get no rows are left out.
 
     Every answer that is decoding goes on. Prompts share the step's prompt rows (:data:`PROMPT_ROWS`, or
@@ -66,7 +66,7 @@ def _admit_whole(waiting: Sequence[Job], shares: Sequence[int], most: int) -> se
     return whole
 
 
-def run_step(target: Target, jobs: Sequence[Job], batch: BatchMechanisms = STOCK_BATCH) -> None:
+def run_step(target: Target, jobs: Sequence[Job], batch: BatchMechanisms = _STOCK) -> None:
     """Run one step of ``jobs``. A job that fails ends; the others do not notice.
 
     If the forward itself fails, all its jobs do: their states may hold half of it.

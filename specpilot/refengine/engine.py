@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from specpilot.draft.drafter import Drafter
 from specpilot.draft.recording import StepRecorder
@@ -46,8 +46,8 @@ class ReferenceEngine:
         How the requests of a step share its rows.
     recorder
         Is told every verify step of requests that draft.
-    step_cost
-        What a step costs by its rows, for trees that stop by it.
+    step_costs
+        What a step costs by its rows, by drafter, for trees that stop by it.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ReferenceEngine:
         limits: Limits,
         batch: BatchMechanisms | None = None,
         recorder: StepRecorder | None = None,
-        step_cost: StepCost | None = None,
+        step_costs: Mapping[str, StepCost] | None = None,
     ) -> None:
         self.batch = batch = batch or BatchMechanisms()
         if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
@@ -71,7 +71,7 @@ class ReferenceEngine:
             )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self._recorder, self._num_requests = recorder, itertools.count()
-        self.step_cost = step_cost
+        self.step_costs = step_costs
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
         self._scheduler = Scheduler(functools.partial(run_step, target, batch=batch), limits)
@@ -118,7 +118,7 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
-        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch, self.step_cost)
+        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch, self.step_costs)
         chooser = new_chooser(
             request.sampling,
             request.prompt_ids,

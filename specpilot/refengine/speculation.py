@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specpilot.draft.block_policy import BLOCK_ROWS
@@ -52,14 +53,14 @@ def plan_speculation(
     drafter: Drafter | None,
     mechanisms: Mechanisms = STOCK,
     batch: BatchMechanisms | None = None,
-    step_cost: StepCost | None = None,
+    step_costs: Mapping[str, StepCost] | None = None,
 ) -> SpeculationPlan:
     """The plan of a request.
 
     Parameters
     ----------
-    step_cost
-        What steps cost here, for trees that stop by it; None: not measured.
+    step_costs
+        What steps cost here by drafter, for trees that stop by it; None: not measured.
 
     Raises
     ------
@@ -69,9 +70,13 @@ def plan_speculation(
         Options that make sense but that this engine, target or drafter does not keep.
     """
     batch = batch or BatchMechanisms()
-    _refuse_contradictions(drafter, mechanisms)
     _refuse_missing(target, mechanisms)
     if drafter is None:
+        if mechanisms != STOCK:
+            raise RequestError(
+                f"mechanisms: got {mechanisms} without a drafter; name one, or leave the options out",
+                param="builder",
+            )
         return SpeculationPlan()
     has_blocks = batch.has_drafter_blocks and mechanisms.num_positions is None
     num_positions = mechanisms.num_positions or drafter.block_size - 1
@@ -86,7 +91,7 @@ def plan_speculation(
     if mechanisms.builder == "chain":
         max_rows = min(mechanisms.num_nodes or MAX_TREE_NODES, longest + 1)
     else:
-        cost = _cost_of(mechanisms, batch, step_cost) if mechanisms.is_cost_aware else None
+        cost = _cost_of(drafter, batch, step_costs) if mechanisms.is_cost_aware else None
         builder = make_builder(mechanisms.builder, step_cost=cost)
         max_rows = mechanisms.num_nodes or drafter.block_size
         if batch.node_budget is not None:
@@ -108,35 +113,17 @@ def plan_speculation(
     )
 
 
-def _refuse_contradictions(drafter: Drafter | None, mechanisms: Mechanisms) -> None:
-    """Options that do nothing beside the others."""
-    if drafter is None and mechanisms != STOCK:
-        raise RequestError(
-            f"mechanisms: got {mechanisms} without a drafter; name one, or leave the options out",
-            param="builder",
-        )
-    if mechanisms.builder == "chain" and mechanisms.gdn_form != "path":
-        raise RequestError(
-            f"gdn_form: got {mechanisms.gdn_form!r} with builder 'chain'; it is a form of trees, ask for one",
-            param="gdn_form",
-        )
-    if mechanisms.builder == "chain" and mechanisms.is_cost_aware:
-        raise RequestError(
-            "is_cost_aware: got true with builder 'chain'; it stops trees, ask for one", param="is_cost_aware"
-        )
-
-
-def _cost_of(mechanisms: Mechanisms, batch: BatchMechanisms, step_cost: StepCost | None) -> StepCost:
-    if step_cost is None:
+def _cost_of(drafter: Drafter, batch: BatchMechanisms, step_costs: Mapping[str, StepCost] | None) -> StepCost:
+    if step_costs is None or drafter.name not in step_costs:
         raise Unsupported(
-            "is_cost_aware: got true, but this engine has not measured what its steps cost; build it with a step cost, "
-            "or leave the option out"
+            f"is_cost_aware: got true, but this engine has not measured what steps with {drafter.name!r} cost; build "
+            "it with step costs, or leave the option out"
         )
     if batch.node_budget is not None:
         raise Unsupported(
             "is_cost_aware: got true on an engine with a shared node budget, which bounds steps already; leave one out"
         )
-    return step_cost
+    return step_costs[drafter.name]
 
 
 def _refuse_missing(target: Target, mechanisms: Mechanisms) -> None:
