@@ -135,7 +135,8 @@ def _logits(
 ) -> Sequence[Tensor]:
     """Logits of every job's rows, from the head it asks for; each head runs once."""
     if not any(heads):
-        return target.logits(torch.cat(list(hidden))).split([len(rows) for rows in hidden])
+        full = target.logits(torch.cat(list(hidden)))
+        return [*full.split([len(rows) for rows in hidden])]
     logits: dict[int, Tensor] = {}
     for head in set(heads):
         mine = [index for index, other in enumerate(heads) if other is head]

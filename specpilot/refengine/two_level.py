@@ -38,7 +38,7 @@ from specpilot.sampling import TokenChooser
 __all__ = ["Q_CYCLE_COST", "QCycle", "TwoLevelJob", "join_trees", "q_step"]
 
 Q_CYCLE_COST = 2.0
-"""Time of a cycle over that of a one-level step, for the gate. On the CPU the pass over a copy costs what the exact pass
+"""Time of a cycle over that of a one-level step, for the gate. On the CPU a pass over a copy costs what the exact pass
 does (see :mod:`specpilot.refengine.low_precision`), and the draft comes twice."""
 
 
@@ -92,7 +92,8 @@ class QCycle:
         self.ids, self.num_rows, self.q_us = torch.from_numpy(tree.token_ids), tree.num_nodes, 0.0
         self.chain: list[int] = []
         self._chooser, self._drafter, self._draft_state = chooser, drafter, draft_state
-        self._builder, self._tree, self._subtree = builder, tree, None
+        self._builder, self._tree = builder, tree
+        self._subtree: DraftTree | None = None
         self._max_nodes, self._num_positions, self._room = max_nodes, num_positions, room
         self._mark: object = None
         self._joined: DraftTree | None = None

@@ -6,8 +6,8 @@ copy) and commits more tokens. Running means of the tokens of both kinds of step
 
     mean tokens with it >= cycle_cost * mean tokens without it
 
-The first ``NUM_TRIALS`` steps of each kind come in turn, so that both means exist, and after every ``PATIENCE`` steps of
-one kind comes one of the other, so that neither mean grows old. No clock is read and nothing is drawn: the same tokens
+The first ``NUM_TRIALS`` steps of each kind come in turn, so that both means exist, and after ``PATIENCE`` steps of one
+kind comes one of the other, so that neither mean grows old. No clock is read and nothing is drawn: the same tokens
 give the same decisions.
 """
 

@@ -205,5 +205,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "record_starts": np.array([0, 1], np.uint32),
     }
     for name, value in wrong.items():
-        with pytest.raises(ValueError, match="records|bases|record_starts"):
+        with pytest.raises(ValueError, match=name if name != "escapes" else "record_starts"):
             W12Weight((3, 3), **parts | {name: value})

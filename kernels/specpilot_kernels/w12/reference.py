@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,7 +74,7 @@ def _decode(weight: W12Weight, *, has_plane_b: bool) -> NDArray[np.uint16]:
     starts = weight.record_starts
     escaped = [
         {int(entry) >> 16: int(entry) & 0xFFFF for entry in weight.escapes[begin:end]}
-        for begin, end in zip(starts, starts[1:], strict=False)
+        for begin, end in itertools.pairwise(starts)
     ]
     for n in range(num_rows):
         for k in range(num_columns):
