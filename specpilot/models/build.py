@@ -18,6 +18,7 @@ from specpilot.refengine.scheduler import Limits
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
+from specpilot_kernels.cpu_jit import num_threads as kernel_threads
 
 __all__ = ["SWITCH_INTERVAL_S", "build_engine"]
 
@@ -48,9 +49,10 @@ def build_engine(
         See :class:`specpilot.refengine.scheduler.Limits`. None: 4,096 tokens for every running request, and at least
         one context length in all.
     num_threads
-        Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
-        small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
-        two OpenMP runtimes that both wait by spinning would take the cores from each other.
+        Threads of a matrix product, and steps that run at the same time when several requests do; None: the cores
+        this process may use, at most 4 (the bundled matrices are too small for more). It is set for the whole process.
+        torch itself gets one thread: its products are not used, and two OpenMP runtimes that both wait by spinning
+        would take the cores from each other.
     """
     torch.set_num_threads(1)
     # Readers of answers hold Python's lock for microseconds, but the engine's thread waits for it up to this long after
@@ -93,4 +95,12 @@ def build_engine(
     if max_kv_tokens is None:
         max_kv_tokens = max(target.config.context_length, 4096 * max_running)
     limits = Limits(max_running, max_waiting, max_kv_tokens)
-    return ReferenceEngine(model_id, target, drafters, tokenizer, default_drafter=default, limits=limits)
+    return ReferenceEngine(
+        model_id,
+        target,
+        drafters,
+        tokenizer,
+        default_drafter=default,
+        limits=limits,
+        num_lanes=kernel_threads(),
+    )

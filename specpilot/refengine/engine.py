@@ -37,6 +37,8 @@ class ReferenceEngine:
         By name. ``default_drafter`` is what the description recommends to callers that name none.
     limits
         Requests that run and wait, and the room they may take; what is beyond is refused.
+    num_lanes
+        Threads that run steps at the same time (:mod:`specpilot.refengine.lanes`), at most as many as kernels may use.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class ReferenceEngine:
         *,
         default_drafter: str | None,
         limits: Limits,
+        num_lanes: int = 1,
     ) -> None:
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
-        self._scheduler = Scheduler(functools.partial(run_step, target), limits)
+        self._scheduler = Scheduler(functools.partial(run_step, target), limits, num_lanes)
         weakref.finalize(self, self._scheduler.stop)
         self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 

@@ -38,6 +38,7 @@ class Generation:
         params = request.sampling
         self._max_tokens = len(request.prompt_ids) + params.max_new_tokens
         self.num_reserved_tokens = room_for(target, drafter, self._max_tokens)
+        self.num_step_rows = 1 if drafter is None else drafter.block_size
         self._text = TextStream(params.stop)
         self._eos_ids = () if params.ignore_eos else target.config.eos_ids
         self._num_left = params.max_new_tokens
