@@ -6,7 +6,11 @@ import torch
 
 from specpilot.draft.drafter import Drafter
 from specpilot.engines.base import SamplingParams
+from specpilot.engines.mechanisms import STOCK, Mechanisms
+from specpilot.refengine.drafting import fulfil
 from specpilot.refengine.sequence import DecodingSequence
+from specpilot.refengine.speculation import plan_speculation
+from specpilot.refengine.state import commit_rows
 from specpilot.refengine.target import Target
 from specpilot.sampling import TokenChooser
 
@@ -15,12 +19,19 @@ __all__ = ["decode"]
 
 @torch.inference_mode()
 def decode(
-    target: Target, drafter: Drafter | None, prompt: list[int], count: int, parts: int = 1
+    target: Target,
+    drafter: Drafter | None,
+    prompt: list[int],
+    count: int,
+    parts: int = 1,
+    mechanisms: Mechanisms = STOCK,
 ) -> tuple[list[int], int]:
     """``count`` greedy tokens and the verify steps they took; the prompt is run in so many parts."""
     params = SamplingParams(max_new_tokens=count)
     chooser = TokenChooser(params, bias=None, history=None, grammar=None, generator=torch.Generator())
-    live = DecodingSequence(target, drafter, chooser, prompt, len(prompt) + count)
+    live = DecodingSequence(
+        target, plan_speculation(target, drafter, mechanisms), chooser, prompt, len(prompt) + count
+    )
     size = -(-len(prompt) // parts)
     while live.num_prompt_left:
         rows = live.open_prompt(min(size, live.num_prompt_left))
@@ -29,10 +40,13 @@ def decode(
         live.state.commit(len(rows))
     tokens, num_steps = [live.choose_first(target.logits(out.hidden[-1:]))], 0
     while len(tokens) < count:
+        wish = live.want_draft()
+        if wish is not None:
+            fulfil([wish])
         rows = live.open_step()
         out = target.forward_batch(rows, [live.state], taps=live.target_taps)
         result = live.accept_step(target.logits(out.hidden), out.taps)
-        live.state.commit(len(result.token_ids))
+        commit_rows([live.state], [result.kept])
         tokens += result.token_ids
         num_steps += 1
     return tokens[:count], num_steps
