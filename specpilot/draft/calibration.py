@@ -20,9 +20,20 @@ from numpy.typing import NDArray
 from specpilot.draft.lattice import Lattice
 from specpilot.errors import CheckpointError, ConfigError
 
-__all__ = ["EdgeCalibration", "IsotonicMap", "fit_edges", "fit_isotonic", "recorded_edges"]
+__all__ = [
+    "CALIBRATION_FILE",
+    "FLOOR",
+    "EdgeCalibration",
+    "IsotonicMap",
+    "fit_edges",
+    "fit_isotonic",
+    "recorded_edges",
+]
 
 _Floats = NDArray[np.float64]
+
+CALIBRATION_FILE = "calibration.json"
+"""Name in a drafter's folder."""
 
 FLOOR = 1e-6
 """Least mapped probability: a logarithm must exist, and none of so few recorded hits is known to be 0."""
@@ -96,12 +107,18 @@ class EdgeCalibration:
     def apply(self, lattice: Lattice) -> Lattice:
         """The lattice with mapped probabilities of its edges, as log-probabilities."""
         edges = lattice.edge_logprobs.numpy()
-        mapped = np.full_like(edges, -np.inf)
-        for depth, rows in enumerate(edges):
-            chances = self.maps[min(depth, len(self.maps) - 1)](np.exp(rows.astype(np.float64)))
-            is_there = rows > -np.inf
-            mapped[depth][is_there] = np.log(np.maximum(chances[is_there], FLOOR))
+        chances = np.exp(edges.astype(np.float64))
+        for depth, rows in enumerate(chances):
+            rows[:] = self.maps[min(depth, len(self.maps) - 1)](rows)
+        mapped = np.log(np.maximum(chances, FLOOR)).astype(np.float32)
+        mapped[edges == -np.inf] = -np.inf
         return Lattice(lattice.candidate_ids, torch.from_numpy(mapped), are_logprobs=True)
+
+    @classmethod
+    def beside(cls, folder: Path) -> EdgeCalibration | None:
+        """That of a drafter's folder, or None where it has no ``calibration.json``."""
+        path = folder / CALIBRATION_FILE
+        return cls.read(path) if path.exists() else None
 
     @classmethod
     def read(cls, path: Path) -> EdgeCalibration:

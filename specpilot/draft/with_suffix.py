@@ -41,6 +41,12 @@ class SuffixAttachedState:
         return self.inner.memory_bytes + self.suffix.memory_bytes
 
 
+@dataclass(frozen=True, eq=False)
+class _Mark:
+    inner: object
+    suffix: object
+
+
 class SuffixAttached:
     """A :class:`specpilot.draft.Drafter` and :class:`specpilot.draft.TreeDrafter` around another drafter.
 
@@ -65,6 +71,21 @@ class SuffixAttached:
         own = _own(state)
         self._drafter.append_context(own.inner, token_ids, taps)
         self._suffix.append_context(own.suffix, token_ids, taps[:, :0])
+
+    def mark(self, state: DrafterState) -> object:
+        """See :class:`specpilot.draft.Drafter`."""
+        own = _own(state)
+        return _Mark(self._drafter.mark(own.inner), self._suffix.mark(own.suffix))
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """See :class:`specpilot.draft.Drafter`."""
+        own = _own(state)
+        if not isinstance(mark, _Mark):
+            raise EngineError(
+                f"drafter mark: got {mark!r}, expected one that this drafter made of this state"
+            )
+        self._drafter.rewind(own.inner, mark.inner)
+        self._suffix.rewind(own.suffix, mark.suffix)
 
     def propose(
         self,

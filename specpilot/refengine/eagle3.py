@@ -54,8 +54,6 @@ _Ids = NDArray[np.int64]
 MAX_CHAIN_ROWS = 31
 """Longest chain a state leaves room for."""
 
-CALIBRATION_FILE = "calibration.json"
-
 NUM_CANDIDATES = 16
 """Tokens a depth offers, or the whole vocabulary where it is smaller."""
 
@@ -300,7 +298,5 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     )
     refuse_another_targets(path, target, fits)
     config.check_taps(num_layers)
-    calibration = (
-        EdgeCalibration.read(path / CALIBRATION_FILE) if (path / CALIBRATION_FILE).exists() else None
-    )
-    return Eagle3Drafter(config, read_tensors(path, eagle3_shapes(config)), target, calibration=calibration)
+    tensors = read_tensors(path, eagle3_shapes(config))
+    return Eagle3Drafter(config, tensors, target, calibration=EdgeCalibration.beside(path))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specpilot.draft.builders.base import TreeBuilder
 from specpilot.draft.builders.best_first import share_nodes
-from specpilot.draft.step_cost import BUNDLED_STEP_COST, StepCost
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.mechanisms import Builder
 from specpilot.errors import ConfigError
 
@@ -18,7 +18,6 @@ def make_builder(
     *,
     top_k: int | None = None,
     rates: Sequence[float] | None = None,
-    is_cost_aware: bool = False,
     step_cost: StepCost | None = None,
 ) -> TreeBuilder:
     """A builder by its name.
@@ -31,10 +30,8 @@ def make_builder(
         Nodes a depth of "eagle2"; None: its default.
     rates
         Positional acceptance rates of "sequoia"; None: its default.
-    is_cost_aware
-        Stop trees where their next nodes cost more than they are expected to bring.
     step_cost
-        The cost that stops them; None: that of the bundled target.
+        Stop trees where their next nodes would cost more than they are expected to bring; None: do not.
 
     Raises
     ------
@@ -46,10 +43,6 @@ def make_builder(
     for option, value, owner in (("top_k", top_k, "eagle2"), ("rates", rates, "sequoia")):
         if value is not None and name != owner:
             raise ConfigError(f"{option}: got {value} for builder {name!r}, expected it with {owner!r} only")
-    if step_cost is not None and not is_cost_aware:
-        raise ConfigError(
-            f"step_cost: got {step_cost} for trees that no cost stops; set is_cost_aware, or leave it out"
-        )
     builder: TreeBuilder
     if name == "chain":
         builder = chain.ChainBuilder()
@@ -63,4 +56,4 @@ def make_builder(
         builder = sequoia.SequoiaBuilder() if rates is None else sequoia.SequoiaBuilder(rates)
     else:
         raise ConfigError(f"builder: got {name!r}, expected chain, best_first, ddtree, eagle2 or sequoia")
-    return cost_aware.CostAwareBuilder(builder, step_cost or BUNDLED_STEP_COST) if is_cost_aware else builder
+    return builder if step_cost is None else cost_aware.CostAwareBuilder(builder, step_cost)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specpilot.draft import Lattice, StepCost
 from specpilot.draft.builders import make_builder
+from specpilot.draft.step_cost import BUNDLED_STEP_COST
 from specpilot.errors import ConfigError
 from tests.strategies import lattices
 
@@ -74,8 +75,8 @@ def test_a_cost_aware_tree_begins_the_tree(lattice: Lattice, num_nodes: int) -> 
     dear = StepCost((1, 2), (1.0, 1000.0))
     full = make_builder("best_first").build(lattice, 3, num_nodes)
     trees = [
-        make_builder("best_first", is_cost_aware=True, step_cost=cost).build(lattice, 3, num_nodes)
-        for cost in (free, dear, None)
+        make_builder("best_first", step_cost=cost).build(lattice, 3, num_nodes)
+        for cost in (free, dear, BUNDLED_STEP_COST)
     ]
     # A node whose chance is lost in rounding brings nothing even where it is free.
     assert trees[0].num_nodes <= full.num_nodes and trees[1].num_nodes == 1
@@ -83,8 +84,3 @@ def test_a_cost_aware_tree_begins_the_tree(lattice: Lattice, num_nodes: int) -> 
         assert tree.token_ids.tolist() == full.token_ids[: tree.num_nodes].tolist()
     gains = np.exp(full.logprobs.astype(np.float64)).cumsum()
     assert gains[trees[0].num_nodes - 1] == gains[-1]
-
-
-def test_a_cost_without_the_stop_is_refused() -> None:
-    with pytest.raises(ConfigError, match="step_cost"):
-        make_builder("best_first", step_cost=StepCost((1, 2), (1.0, 2.0)))
