@@ -74,7 +74,7 @@ def _rows_by_rule(jobs: Sequence[_Waiting]) -> dict[int, int]:
 
 
 def _even_shares(queue: Sequence[_Waiting]) -> dict[int, int]:
-    """The rows dealt evenly; what a short prompt leaves goes to the ones behind it, and of equals the first get more."""
+    """The rows dealt evenly; what a short prompt leaves goes to those behind it; of equals the first get more."""
     shares = {job.name: 0 for job in queue}
     left = _PROMPT_ROWS
     for place, job in enumerate(queue):

@@ -98,7 +98,7 @@ def decode_steps(
     """
     engine, batch = bundled_engine(), batch or BatchMechanisms()
     sampling = SamplingParams(max_new_tokens=NUM_TOKENS, ignore_eos=True)
-    plan = plan_speculation(engine.target, engine.drafters[drafter], mechanisms, batch)
+    plan = plan_speculation(engine.target, engine.drafters[drafter], mechanisms, batch, None, engine.copies)
     jobs = [
         Generation(
             engine.target,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -20,14 +20,14 @@ from specpilot.conformance.bundled import (
 from specpilot.conformance.case import Case, expect_equal
 from specpilot.draft.drafter import Draft
 from specpilot.draft.tree import DraftTree
-from specpilot.engines.mechanisms import BatchMechanisms, Mechanisms
+from specpilot.engines.mechanisms import BatchMechanisms, Mechanisms, QWeights
 from specpilot.refengine.batch_step import run_step
 from specpilot.refengine.jobs import Job, OpenRows
 from specpilot.refengine.target import Target
 from specpilot.sampling import TokenChooser
 from specpilot.verify import TreeWalk
 
-__all__ = ["AcceptsOneMore", "cases"]
+__all__ = ["AcceptsOneMore", "EmitsQTokens", "cases"]
 
 Chooser = type[TokenChooser]
 _WHOLE_PROMPT_ROWS = 384
@@ -48,6 +48,27 @@ class AcceptsOneMore(TokenChooser):
         return TreeWalk(walk.rows, [*walk.token_ids[:-1], wrong[0]]) if wrong else walk
 
 
+class EmitsQTokens(TokenChooser):
+    """The chain of the Q pass is emitted, not what the exact pass says of it."""
+
+    _guessed: TreeWalk | None = None
+
+    def guess_path(self, logits: Tensor, tree: DraftTree) -> TreeWalk:
+        self._guessed = super().guess_path(logits, tree)
+        return self._guessed
+
+    def choose_path(self, logits: Tensor, tree: DraftTree) -> TreeWalk:
+        walk = super().choose_path(logits, tree)
+        if self._guessed is None:
+            return walk
+        rows = [0]
+        for token in self._guessed.token_ids[:-1]:
+            if token not in tree.children[rows[-1]]:
+                break
+            rows.append(tree.children[rows[-1]][token])
+        return TreeWalk(rows, self._guessed.token_ids[: len(rows)])
+
+
 def cases() -> Iterator[Case[Any]]:
     """One case a builder, over all bundled drafters and prompts, and those of the batch."""
     off_by_one = "accept off by one"
@@ -60,6 +81,10 @@ def cases() -> Iterator[Case[Any]]:
         ("Sequoia", Mechanisms("sequoia", 16)),
     ):
         yield Case(name, off_by_one, _alone(mechanisms), TokenChooser, AcceptsOneMore)
+    head = _alone(Mechanisms("best_first", 16, has_certified_head=True))
+    yield Case("certified head", off_by_one, head, TokenChooser, AcceptsOneMore)
+    for copy in get_args(QWeights):
+        yield Case("TLV", f"Q-pass token emitted ({copy})", _two_levels(copy), TokenChooser, EmitsQTokens)
     yield Case(
         "shared budget", off_by_one, _together(BatchMechanisms(node_budget=24)), TokenChooser, AcceptsOneMore
     )
@@ -92,6 +117,21 @@ def _alone(mechanisms: Mechanisms) -> Callable[[Chooser], int]:
                 expect_equal(f"{drafter}, prompt {number}: ids", answer, plain_answer(ids))
                 count += NUM_TOKENS
         return count
+
+    return check
+
+
+def _two_levels(copy: QWeights) -> Callable[[Chooser], int]:
+    """With the copy as it is, and with one whose every logit belongs to the token before."""
+    mechanisms = Mechanisms("best_first", 16, q_weights=copy)
+
+    def check(chooser: Chooser) -> int:
+        class Misled(chooser):  # type: ignore[misc, valid-type]
+            def guess_path(self, logits: Tensor, tree: DraftTree) -> TreeWalk:
+                walk: TreeWalk = super().guess_path(logits.roll(1, -1), tree)
+                return walk
+
+        return _alone(mechanisms)(chooser) + _alone(mechanisms)(Misled)
 
     return check
 
