@@ -70,6 +70,9 @@ def expected_drafts(draft: Draft) -> float:
     chain = draft.token_ids.numpy()
     picks = (candidate_ids == chain[:, None]).argmax(1)
     rows = scores[np.arange(len(chain)), np.concatenate(([0], picks[:-1]))].astype(np.float64)
-    weights = np.exp(rows - rows.max(1, keepdims=True))
-    taken = weights[np.arange(len(chain)), picks] / weights.sum(1)
+    # Log-probabilities as they stand miss what lies outside the candidates; other scores miss nothing.
+    highest = np.zeros((len(rows), 1)) if draft.lattice.are_logprobs else rows.max(1, keepdims=True)
+    weights = np.exp(rows - highest)
+    totals = 1.0 if draft.lattice.are_logprobs else weights.sum(1)
+    taken = weights[np.arange(len(chain)), picks] / totals
     return float(taken.cumprod().sum())

@@ -19,8 +19,9 @@ srt/speculative/dflash_worker_v2.py), stated here once for engine and training a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, DrafterState
+from specpilot.draft import BorrowedTarget, Draft, DrafterState
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.errors import EngineError
 from specpilot.refengine.block_backbone import Backbone, ContextCache, Mixer, unmixed
 from specpilot.refengine.block_config import BlockConfig, resolve_target_taps, tap_convention
@@ -59,7 +61,7 @@ class BlockState:
         return self.cache.keys.nbytes + self.cache.values.nbytes
 
 
-class BlockDrafter:
+class BlockDrafter(ABC):
     """The part of a :class:`specpilot.draft.Drafter` up to the hidden rows of a block, on the CPU in float32.
 
     Parameters
@@ -70,6 +72,8 @@ class BlockDrafter:
         Lends embedding and LM head; in judge mode they must be deterministic.
     mixer_of
         See :class:`specpilot.refengine.block_backbone.Backbone`.
+    calibration
+        Makes acceptance probabilities of the edges of a tree's lattice; None: they stay the drafter's own.
 
     A proposal depends on the committed tokens and their taps only, bit for bit, never on how they were split into
     chunks.
@@ -81,7 +85,9 @@ class BlockDrafter:
         tensors: dict[str, Tensor],
         target: BorrowedTarget,
         mixer_of: Callable[[str], Mixer] = unmixed,
+        calibration: EdgeCalibration | None = None,
     ) -> None:
+        self.calibration = calibration
         self.target_taps = resolve_target_taps(
             target.architecture, config.target_layer_ids, target.config.num_layers
         )
@@ -123,6 +129,27 @@ class BlockDrafter:
         if not isinstance(mark, int) or not 0 <= mark <= cache.length:
             raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
         cache.length = mark
+
+    @abstractmethod
+    def propose(
+        self,
+        state: DrafterState,
+        anchor_id: int,
+        *,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        num_positions: int | None = None,
+    ) -> Draft:
+        """See :class:`specpilot.draft.Drafter`."""
+
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """The greedy draft with the lattice calibrated. See :class:`specpilot.draft.TreeDrafter`."""
+        draft = self.propose(state, anchor_id, num_positions=num_positions)
+        return (
+            draft
+            if self.calibration is None
+            else replace(draft, lattice=self.calibration.apply(draft.lattice))
+        )
 
     def block_hidden(self, state: DrafterState, anchor_id: int, num_rows: int) -> _Array:
         """Run a block of ``num_rows`` rows after the context -> hidden rows (num_rows, H) after the final norm."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.errors import CheckpointError
 from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, check_fit
 from specpilot.refengine.checkpoint import read_tensors
@@ -67,8 +68,16 @@ class DFlash2Drafter(BlockDrafter):
 
     name = "dflash2"
 
-    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
-        super().__init__(config, tensors, target, lambda name: GroupedConv(config, tensors, name))
+    def __init__(
+        self,
+        config: DFlash2Config,
+        tensors: dict[str, Tensor],
+        target: BorrowedTarget,
+        calibration: EdgeCalibration | None = None,
+    ) -> None:
+        super().__init__(
+            config, tensors, target, lambda name: GroupedConv(config, tensors, name), calibration
+        )
         self.config = config
         self.block_size, self.max_positions = config.block_size, MAX_BLOCK_ROWS - 1
         self._selector = _Selector(tensors)
@@ -136,4 +145,5 @@ def load_dflash2(path: Path, *, target: BorrowedTarget) -> DFlash2Drafter:
             f"{path}: block_size is {config.block_size}, expected 2 to {MAX_BLOCK_ROWS}, for which there is room"
         )
     check_fit(path, config, target)
-    return DFlash2Drafter(config, read_tensors(path, draft_shapes(config)), target)
+    tensors = read_tensors(path, draft_shapes(config))
+    return DFlash2Drafter(config, tensors, target, EdgeCalibration.beside(path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from specpilot.draft.builders import TreeBuilder, share_nodes
@@ -49,9 +49,7 @@ class DraftWish:
 
     def tree_lattice(self, draft: Draft) -> Lattice:
         """The lattice as the builder ranks it."""
-        if self.tree_temperature == 1.0:
-            return draft.lattice
-        return replace(draft.lattice, edge_scores=draft.lattice.edge_scores / self.tree_temperature)
+        return draft.lattice.at_temperature(self.tree_temperature)
 
 
 class Drafting(Protocol):

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.errors import CheckpointError
 from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, check_fit
 from specpilot.refengine.checkpoint import read_tensors, tensor_names
@@ -93,8 +94,14 @@ class DSparkDrafter(BlockDrafter):
 
     name = "dspark"
 
-    def __init__(self, config: DSparkConfig, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
-        super().__init__(config, tensors, target)
+    def __init__(
+        self,
+        config: DSparkConfig,
+        tensors: dict[str, Tensor],
+        target: BorrowedTarget,
+        calibration: EdgeCalibration | None = None,
+    ) -> None:
+        super().__init__(config, tensors, target, calibration=calibration)
         self.config = config
         self.block_size, self.max_positions = config.block_size + 1, MAX_BLOCK_ROWS
         self.num_candidates = min(NUM_CANDIDATES, config.vocab_size)
@@ -196,7 +203,7 @@ def load_dspark(path: Path, *, target: BorrowedTarget) -> DSparkDrafter:
     copies = {name: shape for name, shape in borrowed_shapes(config).items() if name in names}
     tensors = read_tensors(path, dspark_shapes(config) | copies)
     _check_copies(path, {name: tensors.pop(name) for name in copies}, target)
-    return DSparkDrafter(config, tensors, target)
+    return DSparkDrafter(config, tensors, target, EdgeCalibration.beside(path))
 
 
 def _check_copies(path: Path, copies: dict[str, Tensor], target: BorrowedTarget) -> None:

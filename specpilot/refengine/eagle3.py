@@ -15,10 +15,10 @@ srt/speculative/eagle_worker_v2.py), stated here once for engine and training al
   whole head, no norm of queries and keys), residual, gated MLP, residual. The hidden state handed on is that sum,
   before the final norm. The target's LM head on its norm gives the logits of the token at P + 1 + j.
 
-**Law and lattice.** Every depth offers the 16 largest logits as candidates; a sampled token is drawn from the softmax
-over these at the request's temperature, and that law is what verification gets. A chain knows what follows its own
-tokens and nothing of what would follow the others, so in the lattice the edge rows of the others are minus infinity:
-unknown (:class:`specpilot.draft.Lattice`).
+**Law and lattice of a chain.** Every depth offers the 16 largest logits as candidates; a sampled token is drawn from
+the softmax over these at the request's temperature, and that law is what verification gets. A chain knows what follows
+its own tokens and nothing of what would follow the others, so in the lattice the edge rows of the others are minus
+infinity: unknown (:class:`specpilot.draft.Lattice`). What a tree is built from is drafted in ``eagle3_tree.py``.
 
 Stock SGLang 0.5.20 loads the checkpoint, but not beside a Qwen3.5 text target: ``Qwen3_5ForCausalLM`` has no
 ``set_eagle3_layers_to_capture`` there.
@@ -35,12 +35,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.drafter_fit import refuse_another_targets
 from specpilot.refengine.eagle3_checkpoint import eagle3_shapes
 from specpilot.refengine.eagle3_config import Eagle3Config
 from specpilot.refengine.eagle3_layer import Eagle3Layer
+from specpilot.refengine.eagle3_tree import Beam, grow_beam
 from specpilot_kernels.chain_attention import KvMemory
 from specpilot_kernels.draft_candidates import top_candidates
 
@@ -90,7 +92,9 @@ class Eagle3Drafter:
     target
         Lends embedding and LM head; in judge mode they must be deterministic.
     num_candidates
-        K of the lattice and support of the sampled law.
+        K of a chain's lattice and support of its sampled law.
+    calibration
+        Makes acceptance probabilities of the edges of a tree's lattice; None: they stay the drafter's own.
 
     A proposal depends on the committed tokens and their taps only, bit for bit, never on how they were split into
     chunks.
@@ -104,8 +108,9 @@ class Eagle3Drafter:
         tensors: dict[str, Tensor],
         target: BorrowedTarget,
         num_candidates: int = NUM_CANDIDATES,
+        calibration: EdgeCalibration | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.calibration = config, calibration
         self.block_size, self.max_positions = config.block_size, MAX_CHAIN_ROWS
         self.target_taps = config.tap_layers
         self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -177,6 +182,37 @@ class Eagle3Drafter:
         ``num_positions * num_candidates`` float64 draws, whatever the scores.
         """
         state = _own(state)
+        feature, count = self._check_wish(state, anchor_id, num_positions)
+        if temperature == 0.0:
+            return self._draft_greedily(state, feature, anchor_id, count)
+        if generator is None:
+            raise ValueError(
+                f"generator: got None with temperature {temperature}, expected a torch.Generator"
+            )
+        return self._draw(state, feature, anchor_id, count, temperature, generator)
+
+    @torch.inference_mode()
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """Draft along several paths. See :class:`specpilot.draft.TreeDrafter` and ``eagle3_tree.py``."""
+        state = _own(state)
+        feature, count = self._check_wish(state, anchor_id, num_positions)
+        beam = Beam(
+            self._layer,
+            state.cache,
+            self._embed,
+            lambda rows: self._target.logits(torch.from_numpy(rows)).numpy(),
+        )
+        lattice = grow_beam(beam, state.num_tokens - 1, anchor_id, feature, count)
+        if self.calibration is not None:
+            lattice = self.calibration.apply(lattice)
+        # The chain stands in the first columns.
+        survival = lattice.edge_scores[:, 0, 0].double().cumsum(0).exp().float()
+        return Draft(lattice.candidate_ids[:, 0].clone(), None, lattice, survival=survival)
+
+    def _check_wish(
+        self, state: Eagle3State, anchor_id: int, num_positions: int | None
+    ) -> tuple[_Array, int]:
+        """Feature of the last committed token, and positions to draft."""
         count = self.block_size - 1 if num_positions is None else num_positions
         if not 1 <= count <= MAX_CHAIN_ROWS:
             raise ValueError(f"num_positions: got {count}, expected 1 to {MAX_CHAIN_ROWS}")
@@ -189,13 +225,7 @@ class Eagle3Drafter:
                 "context: got no committed token, expected at least one: a chain begins with the features of the "
                 "token before the anchor"
             )
-        if temperature == 0.0:
-            return self._draft_greedily(state, state.feature, anchor_id, count)
-        if generator is None:
-            raise ValueError(
-                f"generator: got None with temperature {temperature}, expected a torch.Generator"
-            )
-        return self._draw(state, state.feature, anchor_id, count, temperature, generator)
+        return state.feature, count
 
     def _draft_greedily(self, state: Eagle3State, hidden: _Array, token_id: int, count: int) -> Draft:
         rows = []
@@ -264,7 +294,8 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     Parameters
     ----------
     path
-        Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors.
+        Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors. ``calibration.json`` beside
+        them calibrates its trees.
     target
         The loaded target; lends embedding and LM head.
 
@@ -288,4 +319,5 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     )
     refuse_another_targets(path, target, fits)
     config.check_taps(num_layers)
-    return Eagle3Drafter(config, read_tensors(path, eagle3_shapes(config)), target)
+    tensors = read_tensors(path, eagle3_shapes(config))
+    return Eagle3Drafter(config, tensors, target, calibration=EdgeCalibration.beside(path))

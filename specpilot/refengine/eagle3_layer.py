@@ -7,6 +7,9 @@ depend on how many are computed together: pairs may come in any chunks.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -53,7 +56,7 @@ class Eagle3Layer:
         self._post_norm = RmsNorm(tensors["midlayer.post_attention_layernorm.weight"], eps)
         self._mlp = Mlp(*(tensors[f"{mlp}.{name}_proj.weight"] for name in ("gate", "up", "down")))
         self._norm = RmsNorm(tensors["norm.weight"], eps)
-        self._rotation = self._rotation_table(0)
+        self._rotation, self._rotation_grows = self._rotation_table(0), threading.Lock()
 
     def _rotation_table(self, num_positions: int) -> _Array:
         """Cosine and sine side by side, (positions, head_dim / 2, 2)."""
@@ -64,8 +67,9 @@ class Eagle3Layer:
 
     def new_cache(self, max_pairs: int) -> KvMemory:
         """Room for so many pairs, drafted rows included."""
-        if max_pairs > len(self._rotation):
-            self._rotation = self._rotation_table(max_pairs)
+        with self._rotation_grows:  # requests begin on several threads
+            if max_pairs > len(self._rotation):
+                self._rotation = self._rotation_table(max_pairs)
         return KvMemory(1, self._config.num_kv_heads, self._config.head_dim, max_pairs)
 
     def features(self, taps: _Array) -> _Array:
@@ -84,12 +88,39 @@ class Eagle3Layer:
 
         It sees the pairs before ``position`` and itself; its own key and value go into the cache there.
         """
+        no_path = np.empty((*cache.buffer.shape[1:3], 0, cache.buffer.shape[4]), np.float32)
+        return self.step_paths(cache, position, embedded, hidden, [no_path])[0]
+
+    def step_paths(
+        self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array, paths: Sequence[_Array]
+    ) -> tuple[_Array, list[_Array]]:
+        """One row for each of several paths that part below the same pairs, each with the bits it has alone.
+
+        Parameters
+        ----------
+        position
+            Of all rows; the t rows before it are scratch and are written.
+        embedded, hidden : array, (R, H)
+        paths : sequence of R arrays, float32, (2, G, t, d)
+            Keys and values of the t rows of each path, as returned for the row before.
+
+        Returns
+        -------
+        hidden : array, (R, H)
+            Before the final norm.
+        paths : list of R arrays, float32, (2, G, t + 1, d)
+        """
         cache.reserve(position + 1)
         keys, values = cache.buffer[0]
         projected = self._query_key_value.arrays(self._fuse(embedded, hidden))
-        attended = chain_attention(projected, keys, values, position, self._scales, self._rotation, None)
-        hidden = hidden + self._out.arrays(attended)
-        return hidden + self._mlp.arrays(self._post_norm.arrays(hidden))
+        attended, longer = [], []
+        for row, path in zip(np.split(projected, len(projected)), paths, strict=True):
+            begin = position - path.shape[2]
+            cache.buffer[0][:, :, begin:position] = path
+            attended.append(chain_attention(row, keys, values, position, self._scales, self._rotation, None))
+            longer.append(cache.buffer[0][:, :, begin : position + 1].copy())
+        hidden = hidden + self._out.arrays(np.concatenate(attended))
+        return hidden + self._mlp.arrays(self._post_norm.arrays(hidden)), longer
 
     def normed(self, hidden: _Array) -> _Array:
         """What the target's head reads."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ class DecodingSequence:
             )
             return DraftWish(plan.drafter, request, self._take_draft)
         # A tree must not depend on the draws that verify it, so nothing is drawn for it.
-        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions)
+        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions, is_tree=True)
         return DraftWish(
             plan.drafter,
             request,
@@ -254,12 +254,10 @@ def _cut(draft: Draft, length: int) -> Draft:
     """The first ``length`` tokens, 1 or more, of a draft."""
     if length >= len(draft.token_ids):
         return draft
-    lattice = draft.lattice
-    ids, scores = lattice.candidate_ids[:length], lattice.edge_scores[:length]
     return Draft(
         draft.token_ids[:length],
         None if draft.q_rows is None else draft.q_rows[:length],
-        replace(lattice, candidate_ids=ids, edge_scores=scores),
+        draft.lattice.first(length),
         None if draft.q_ids is None else draft.q_ids[:length],
         None if draft.survival is None else draft.survival[:length],
     )
