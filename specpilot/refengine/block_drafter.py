@@ -119,17 +119,6 @@ class BlockDrafter(ABC):
         if expected[0]:
             self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
-    def mark(self, state: DrafterState) -> object:
-        """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
-        return _own(state).cache.length
-
-    def rewind(self, state: DrafterState, mark: object) -> None:
-        """Cut the context off: rows behind its length are scratch. See :class:`specpilot.draft.Drafter`."""
-        cache = _own(state).cache
-        if not isinstance(mark, int) or not 0 <= mark <= cache.length:
-            raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
-        cache.length = mark
-
     @abstractmethod
     def propose(
         self,
@@ -145,11 +134,20 @@ class BlockDrafter(ABC):
     def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
         """The greedy draft with the lattice calibrated. See :class:`specpilot.draft.TreeDrafter`."""
         draft = self.propose(state, anchor_id, num_positions=num_positions)
-        return (
-            draft
-            if self.calibration is None
-            else replace(draft, lattice=self.calibration.apply(draft.lattice))
-        )
+        if self.calibration is None:
+            return draft
+        return replace(draft, lattice=self.calibration.apply(draft.lattice))
+
+    def mark(self, state: DrafterState) -> object:
+        """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
+        return _own(state).cache.length
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the context off: rows behind its length are scratch. See :class:`specpilot.draft.Drafter`."""
+        cache = _own(state).cache
+        if not isinstance(mark, int) or not 0 <= mark <= cache.length:
+            raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
+        cache.length = mark
 
     def block_hidden(self, state: DrafterState, anchor_id: int, num_rows: int) -> _Array:
         """Run a block of ``num_rows`` rows after the context -> hidden rows (num_rows, H) after the final norm."""

@@ -34,7 +34,7 @@ def all_paths(lattice: Lattice) -> dict[tuple[int, ...], float]:
                     assert longer not in found, "a twin"
                     found[longer] = total + edge
                     below.append((longer, column, total + edge))
-        layer = below  # type: ignore[assignment]
+        layer = below
     return found
 
 
