@@ -22,6 +22,7 @@ from specpilot.refengine.step_costs import measure_step_costs
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
+from specpilot_kernels.cpu_jit import num_threads as kernel_threads
 
 __all__ = ["SWITCH_INTERVAL_S", "build_engine"]
 
@@ -56,9 +57,10 @@ def build_engine(
         See :class:`specpilot.refengine.scheduler.Limits`. None: 4,096 tokens for every running request, and at least
         one context length in all.
     num_threads
-        Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
-        small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
-        two OpenMP runtimes that both wait by spinning would take the cores from each other.
+        Threads of a matrix product, and steps that run at the same time when several requests do; None: the cores
+        this process may use, at most 4 (the bundled matrices are too small for more). It is set for the whole process.
+        torch itself gets one thread: its products are not used, and two OpenMP runtimes that both wait by spinning
+        would take the cores from each other.
     batch, recorder
         See :class:`specpilot.refengine.engine.ReferenceEngine`.
     has_step_costs
@@ -114,6 +116,7 @@ def build_engine(
         tokenizer,
         default_drafter=default,
         limits=limits,
+        num_lanes=kernel_threads(),
         batch=batch,
         recorder=recorder,
         step_costs=measure_step_costs(target, drafters) if has_step_costs else None,

@@ -8,6 +8,7 @@ depend on how many are computed together: context may come in any chunks.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -121,7 +122,7 @@ class Backbone:
         key_scales = [layer.key_norm.expand(config.num_kv_heads, -1) for layer in self._layers]
         self._context_key_scales: _Array = torch.cat(key_scales).numpy()
         self._norm = RmsNorm(tensors["norm.weight"], config.rms_norm_eps)
-        self._rotation = self._rotation_table(0)
+        self._rotation, self._rotation_grows = self._rotation_table(0), threading.Lock()
 
     def _rotation_table(self, num_positions: int) -> _Array:
         config = self._config
@@ -132,8 +133,9 @@ class Backbone:
 
     def new_cache(self, capacity: int) -> ContextCache:
         config = self._config
-        if capacity > len(self._rotation):
-            self._rotation = self._rotation_table(capacity)
+        with self._rotation_grows:  # requests begin on several threads
+            if capacity > len(self._rotation):
+                self._rotation = self._rotation_table(capacity)
         shape = (config.num_layers, config.num_kv_heads, capacity, config.head_dim)
         return ContextCache(np.empty(shape, np.float32), np.empty(shape, np.float32))
 

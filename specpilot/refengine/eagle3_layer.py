@@ -7,6 +7,7 @@ depend on how many are computed together: pairs may come in any chunks.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,7 +56,7 @@ class Eagle3Layer:
         self._post_norm = RmsNorm(tensors["midlayer.post_attention_layernorm.weight"], eps)
         self._mlp = Mlp(*(tensors[f"{mlp}.{name}_proj.weight"] for name in ("gate", "up", "down")))
         self._norm = RmsNorm(tensors["norm.weight"], eps)
-        self._rotation = self._rotation_table(0)
+        self._rotation, self._rotation_grows = self._rotation_table(0), threading.Lock()
 
     def _rotation_table(self, num_positions: int) -> _Array:
         """Cosine and sine side by side, (positions, head_dim / 2, 2)."""
@@ -66,8 +67,9 @@ class Eagle3Layer:
 
     def new_cache(self, max_pairs: int) -> KvMemory:
         """Room for so many pairs, drafted rows included."""
-        if max_pairs > len(self._rotation):
-            self._rotation = self._rotation_table(max_pairs)
+        with self._rotation_grows:  # requests begin on several threads
+            if max_pairs > len(self._rotation):
+                self._rotation = self._rotation_table(max_pairs)
         return KvMemory(1, self._config.num_kv_heads, self._config.head_dim, max_pairs)
 
     def features(self, taps: _Array) -> _Array:
