@@ -107,6 +107,17 @@ class Drafter(Protocol):
         """
         ...
 
+    def mark(self, state: DrafterState) -> object:
+        """Where the context stands, for :meth:`rewind`."""
+        ...
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Forget all context added, and all that was proposed, since ``mark`` was made for this state.
+
+        What is proposed next is then what it would have been. Marks made after this one are void.
+        """
+        ...
+
     def propose(
         self,
         state: DrafterState,

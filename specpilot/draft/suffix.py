@@ -42,6 +42,13 @@ class _Prediction(NamedTuple):
     rate: float
 
 
+class _Mark(NamedTuple):
+    num_tokens: int
+    estimate: AcceptEstimate
+    predictions: list[_Prediction]
+    predicted_from: int
+
+
 class SuffixState:
     """Text of one request with its index, and how well matches have predicted it."""
 
@@ -98,6 +105,23 @@ class SuffixDrafter:
         index = _own(state).index
         for token_id in token_ids.tolist():
             index.append(token_id)
+
+    def mark(self, state: DrafterState) -> object:
+        """The text's length, and what is remembered of predictions. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        # Predictions are a new list for every proposal.
+        return _Mark(state.num_tokens, state.estimate.copy(), state.predictions, state.predicted_from)
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the text off, and remember what was remembered. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        if not isinstance(mark, _Mark) or mark.num_tokens > state.num_tokens:
+            raise EngineError(
+                f"drafter mark: got {mark!r}, expected one of this state, of {state.num_tokens} tokens"
+            )
+        state.index.cut(mark.num_tokens)
+        state.estimate = mark.estimate.copy()
+        state.predictions, state.predicted_from = mark.predictions, mark.predicted_from
 
     def propose(
         self,

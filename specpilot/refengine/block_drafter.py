@@ -119,6 +119,17 @@ class BlockDrafter(ABC):
         if expected[0]:
             self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
+    def mark(self, state: DrafterState) -> object:
+        """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
+        return _own(state).cache.length
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the context off: rows behind its length are scratch. See :class:`specpilot.draft.Drafter`."""
+        cache = _own(state).cache
+        if not isinstance(mark, int) or not 0 <= mark <= cache.length:
+            raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
+        cache.length = mark
+
     @abstractmethod
     def propose(
         self,

@@ -76,6 +76,12 @@ class Eagle3State:
         return self.cache.memory_bytes
 
 
+@dataclass(frozen=True, eq=False)
+class _Mark:
+    num_tokens: int
+    feature: _Array | None
+
+
 class Eagle3Drafter:
     """A :class:`specpilot.draft.Drafter` on the CPU in float32.
 
@@ -144,6 +150,21 @@ class Eagle3Drafter:
             self._layer.write_pairs(state.cache, max(state.num_tokens - 1, 0), embedded, before)
         state.feature = features[-1:].copy()
         state.num_tokens += count
+
+    def mark(self, state: DrafterState) -> object:
+        """The number of tokens and the features that wait. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        return _Mark(state.num_tokens, state.feature)
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the context off: pairs behind it are scratch. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        if not isinstance(mark, _Mark) or mark.num_tokens > state.num_tokens:
+            raise EngineError(
+                f"drafter mark: got {mark!r}, expected one of this state, of {state.num_tokens} tokens"
+            )
+        # Features are new memory in every append, never written to.
+        state.num_tokens, state.feature = mark.num_tokens, mark.feature
 
     @torch.inference_mode()
     def propose(

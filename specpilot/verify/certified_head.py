@@ -1,7 +1,7 @@
 """The certified LM head: a greedy token from an INT8 screen of the head, provably the full head's.
 
-**Bound.** Let W_n be a row of the head, s_n q_n its INT8 copy, x a hidden row, y_n the number the full head computes and
-a_n = s_n d_n the screen's, d_n the computed product of q_n and x. Both products add K terms in blocks of 64 (see
+**Bound.** Let W_n be a row of the head, s_n q_n its INT8 copy, x a hidden row, y_n the number the full head computes,
+a_n = s_n d_n the screen's and d_n the computed product of q_n and x. Both products add K terms in blocks of 64 (see
 ``specpilot_kernels/skinny_gemm/cpu_tile.py``), so a term is rounded at most m = 64 + ceil(K / 64) times, and with
 u = 2^-24, gamma = m u / (1 - m u) (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1)
 
@@ -18,8 +18,8 @@ that are left, the *survivors*, are rescored by the full head's own product rest
 on which columns stand beside each other: the same bits. So the largest and the lowest id among equals are the full
 head's. Where too many survive, or a number is not finite, the full head runs.
 
-**BF16 logits.** An engine that rounds logits to BF16 before it compares them has more ties. With ``rounding="bfloat16"``
-both sides of the comparison are rounded to BF16 first, which keeps their order, and so are the logits that come back.
+**BF16 logits.** An engine that rounds logits to BF16 before it compares them has more ties. With
+``rounding="bfloat16"`` both sides of the comparison are rounded to BF16 first, which keeps their order, and so are the logits that come back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from specpilot_kernels.q_weights import QWeight, dequantise, quantise
 from specpilot_kernels.q_weights.ops import integer_product
 from specpilot_kernels.skinny_gemm import GROUP_PANELS, PANEL_COLUMNS, PackedWeight, skinny_gemm_arrays
 
-__all__ = ["CertifiedHead", "CertifiedRows", "Rounding"]
+__all__ = ["CertifiedHead", "CertifiedRows", "HeadCounts", "Rounding"]
 
 Rounding = Literal["float32", "bfloat16"]
 
@@ -72,6 +72,25 @@ class CertifiedRows:
         return np.asarray(self.logits.numpy().argmax(1), np.int64)
 
 
+@dataclass
+class HeadCounts:
+    """What a head has done since it was made.
+
+    Attributes
+    ----------
+    num_rows
+        Hidden rows.
+    num_survivors
+        Rows of the head the screen left, of all of them together.
+    num_full
+        Hidden rows the full head ran for.
+    """
+
+    num_rows: int = 0
+    num_survivors: int = 0
+    num_full: int = 0
+
+
 class CertifiedHead:
     """An LM head y = x W^T for greedy choices.
 
@@ -83,6 +102,10 @@ class CertifiedHead:
         How the engine rounds logits before it compares them.
     max_survivors
         Of one hidden row; with more the full head runs. None: V / 64, at least 64.
+
+    Attributes
+    ----------
+    counts : HeadCounts
     """
 
     def __init__(
@@ -105,6 +128,7 @@ class CertifiedHead:
         self._slack = roundings / (1 - roundings) * (copy_norms + exact_norms) * _UP
         self._floor = (1 + scales) * num_inputs * _SMALLEST
         integer_norms = np.divide(copy_norms, scales, out=np.zeros_like(scales), where=scales > 0)
+        self.counts = HeadCounts()
         self._largest_norm = float(max(exact_norms.max(), copy_norms.max(), integer_norms.max()))
 
     @property
@@ -133,7 +157,7 @@ class CertifiedHead:
             upper, lower = scores + bounds, (scores - bounds).max(1)
             if self.rounding == "bfloat16":
                 upper, lower = _to_bfloat16(upper, np.inf), _to_bfloat16(lower, -np.inf)
-            kept = upper >= lower[:, None]
+            kept: NDArray[np.bool_] = upper >= lower[:, None]
         kept[~is_bounded] = True
         return kept
 
@@ -143,6 +167,9 @@ class CertifiedHead:
         kept = self.survivors(x)
         counts = kept.sum(1)
         is_full = counts > self.max_survivors
+        self.counts.num_rows += len(counts)
+        self.counts.num_survivors += int(counts.sum())
+        self.counts.num_full += int(is_full.sum())
         logits = np.full(kept.shape, -np.inf, np.float32)
         if is_full.any():
             logits[is_full] = skinny_gemm_arrays(np.ascontiguousarray(x[is_full]), self._weight)
@@ -191,10 +218,10 @@ def _norms(
     return residuals * _UP, exact_norms * _UP, copy_norms * _UP
 
 
-def _to_bfloat16(values: NDArray[np.float64], towards: float) -> NDArray[np.float32]:
+def _to_bfloat16(values: NDArray[np.float64], towards: float) -> NDArray[np.float64]:
     """To float32 towards one side, then to BF16 as logits are: keeps the order against logits on the other side."""
     narrow = values.astype(np.float32)
     is_short = narrow < values if towards > 0 else narrow > values
     narrow = np.where(is_short, np.nextafter(narrow, np.float32(towards)), narrow)
-    rounded: NDArray[np.float32] = torch.from_numpy(np.ascontiguousarray(narrow)).bfloat16().float().numpy()
-    return rounded
+    rounded = torch.from_numpy(np.ascontiguousarray(narrow)).bfloat16().double().numpy()
+    return np.asarray(rounded, np.float64)

@@ -1,4 +1,4 @@
-"""INT8 and INT6 copies: integers and scales as the reference rounds them, and a product that depends on its row alone."""
+"""INT8 and INT6 copies: integers and scales as the reference rounds them, a product that depends on its row alone."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ def _assert_same(got: Bits, expected: Bits) -> None:
     wrong = np.argwhere(got != expected)
     if len(wrong):
         n, k = wrong[0].tolist()
-        pytest.fail(f"{len(wrong)} differ, first at ({n}, {k}): {got[n, k]:#06x}, expected {expected[n, k]:#06x}")
+        pytest.fail(
+            f"{len(wrong)} differ, first at ({n}, {k}): {got[n, k]:#06x}, expected {expected[n, k]:#06x}"
+        )
 
 
 def _check(bits: Bits) -> W12Weight:
@@ -88,7 +90,9 @@ def test_every_value_in_every_window() -> None:
 )
 def test_any_shape(num_rows: int, num_columns: int, seed: int, spread: float, share: float) -> None:
     rng = np.random.default_rng(seed)
-    numbers = rng.standard_normal((num_rows, num_columns)) * np.exp2(spread * rng.standard_normal((num_rows, 1)))
+    numbers = rng.standard_normal((num_rows, num_columns)) * np.exp2(
+        spread * rng.standard_normal((num_rows, 1))
+    )
     bits = _bits(torch.from_numpy(numbers).bfloat16()).copy()
     is_edge = rng.random(bits.shape) < share
     bits[is_edge] = rng.choice(np.array(_EDGES, np.uint16), int(is_edge.sum()))
@@ -182,7 +186,11 @@ def test_threads_change_nothing(num_threads: int, kernel_threads: object) -> Non
 
 
 def test_what_is_no_weight_is_refused() -> None:
-    for wrong in (torch.zeros(2, 2), torch.zeros(2, dtype=torch.bfloat16), torch.zeros(1, 2, 2, dtype=torch.bfloat16)):
+    for wrong in (
+        torch.zeros(2, 2),
+        torch.zeros(2, dtype=torch.bfloat16),
+        torch.zeros(1, 2, 2, dtype=torch.bfloat16),
+    ):
         with pytest.raises(ValueError, match="expected bfloat16"):
             encode_w12(wrong)
 
@@ -197,5 +205,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         "record_starts": np.array([0, 1], np.uint32),
     }
     for name, value in wrong.items():
-        with pytest.raises(ValueError, match="records|bases|record_starts"):
+        with pytest.raises(ValueError, match=name if name != "escapes" else "record_starts"):
             W12Weight((3, 3), **parts | {name: value})

@@ -50,9 +50,15 @@ def _spread(words: Any, planes: Any, first_word: int) -> None:
                 w0, w1 = words[g, 8 * s + c], words[g + 8, 8 * s + c]
                 w2, w3 = words[g, 8 * s + 4 + c], words[g + 8, 8 * s + 4 + c]
                 w1, w2, w3 = _right(w1, 4), _right(w2, 8), _right(w3, 12)
-                planes[0, at + s] = (w0 & _A) | (w1 & _right(_A, 4)) | (w2 & _right(_A, 8)) | (w3 & _right(_A, 12))
-                planes[1, at + s] = (w0 & _E) | (w1 & _right(_E, 4)) | (w2 & _right(_E, 8)) | (w3 & _right(_E, 12))
-                planes[2, at + s] = (w0 & _B) | (w1 & _right(_B, 4)) | (w2 & _right(_B, 8)) | (w3 & _right(_B, 12))
+                planes[0, at + s] = (
+                    (w0 & _A) | (w1 & _right(_A, 4)) | (w2 & _right(_A, 8)) | (w3 & _right(_A, 12))
+                )
+                planes[1, at + s] = (
+                    (w0 & _E) | (w1 & _right(_E, 4)) | (w2 & _right(_E, 8)) | (w3 & _right(_E, 12))
+                )
+                planes[2, at + s] = (
+                    (w0 & _B) | (w1 & _right(_B, 4)) | (w2 & _right(_B, 8)) | (w3 & _right(_B, 12))
+                )
 
 
 @inlined
@@ -65,12 +71,8 @@ def _gather(planes: Any, words: Any, first_word: int, is_view: bool) -> None:
                 a, e = planes[0, at + s], planes[1, at + s]
                 b = np.uint32(0) if is_view else planes[2, at + s]
                 words[g, 8 * s + c] = (a & _A) | (e & _E) | (b & _B)
-                words[g + 8, 8 * s + c] = (
-                    (_right(a, 28) & _A) | (_right(e, 28) & _E) | (_right(b, 28) & _B)
-                )
-                words[g, 8 * s + 4 + c] = (
-                    (_right(a, 24) & _A) | (_right(e, 24) & _E) | (_right(b, 24) & _B)
-                )
+                words[g + 8, 8 * s + c] = (_right(a, 28) & _A) | (_right(e, 28) & _E) | (_right(b, 28) & _B)
+                words[g, 8 * s + 4 + c] = (_right(a, 24) & _A) | (_right(e, 24) & _E) | (_right(b, 24) & _B)
                 words[g + 8, 8 * s + 4 + c] = (
                     (_right(a, 20) & _A) | (_right(e, 20) & _E) | (_right(b, 20) & _B)
                 )
@@ -164,7 +166,9 @@ def list_escapes(bits: Any, bases: Any, num_escaped: Any, keys: Any) -> None:
                     number = np.int64(bits[n, begin + k])
                     offset = ((number >> 7) & 255) - np.int64(bases[n])
                     if offset < 0 or offset >= WINDOW:
-                        keys[at] = np.uint64((record << 29) | (_slot(n & (RECORD_ROWS - 1), k) << 16) | number)
+                        keys[at] = np.uint64(
+                            (record << 29) | (_slot(n & (RECORD_ROWS - 1), k) << 16) | number
+                        )
                         at += 1
 
 
@@ -195,4 +199,12 @@ def decode_records(
                     else:
                         for k in range(count):
                             bits[n, begin + k] = np.uint16(codes[row, k] + base)
-                _patch(escapes, starts, tile * records.shape[1] + column_tile, warp % _WARPS, bits, first_row, begin)
+                _patch(
+                    escapes,
+                    starts,
+                    tile * records.shape[1] + column_tile,
+                    warp % _WARPS,
+                    bits,
+                    first_row,
+                    begin,
+                )

@@ -64,7 +64,5 @@ def view_w12(weight: W12Weight) -> Tensor:
 def _decode(weight: W12Weight, *, is_view: bool) -> Tensor:
     bits = np.empty(weight.shape, np.uint16)
     threads = num_threads(16 * bits.size)
-    decode_records(
-        weight.records, weight.bases, weight.escapes, weight.record_starts, bits, is_view, threads
-    )
+    decode_records(weight.records, weight.bases, weight.escapes, weight.record_starts, bits, is_view, threads)
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,7 +50,9 @@ def encode_w12_reference(bits: NDArray[np.uint16]) -> W12Weight:
                 continue
             code = number & 0x807F | offset << 7
             for plane, mask in enumerate(MASKS):
-                records[(*tile, plane, slot >> 3)] |= np.uint32(_rotate_right(code << 16 * (slot & 1) & mask, slot))
+                records[(*tile, plane, slot >> 3)] |= np.uint32(
+                    _rotate_right(code << 16 * (slot & 1) & mask, slot)
+                )
     starts = np.cumsum([0, *map(len, escapes)]).astype(np.uint32)
     flat = [entry for entries in escapes for entry in sorted(entries)]
     return W12Weight((num_rows, num_columns), records, bases, np.array(flat, np.uint32), starts)
@@ -70,7 +74,7 @@ def _decode(weight: W12Weight, *, has_plane_b: bool) -> NDArray[np.uint16]:
     starts = weight.record_starts
     escaped = [
         {int(entry) >> 16: int(entry) & 0xFFFF for entry in weight.escapes[begin:end]}
-        for begin, end in zip(starts, starts[1:], strict=False)
+        for begin, end in itertools.pairwise(starts)
     ]
     for n in range(num_rows):
         for k in range(num_columns):

@@ -156,7 +156,9 @@ def test_a_bound_without_the_residual_is_caught() -> None:
         certified._residuals[:] = 0
         full = skinny_gemm(hidden, weight).numpy()
         wrong += int((certified.rows(hidden).argmax_ids != full.argmax(1)).sum())
-        assert (np.abs(certified.screen(hidden.numpy()) - full) > certified.error_bounds(hidden.numpy())).any()
+        assert (
+            np.abs(certified.screen(hidden.numpy()) - full) > certified.error_bounds(hidden.numpy())
+        ).any()
     assert wrong > 0
 
 
