@@ -234,3 +234,16 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
     finally:
         engine.drafters["dflash2"] = inner
     assert engine.health().num_running == 0
+
+
+def test_wy_form_in_serve_mode_departs_at_near_ties_only() -> None:
+    """The other form of Gated DeltaNet rounds otherwise: every token is the target's, or as likely but for 0.02 nats."""
+    engine = build_engine(mode="serve", num_threads=1)
+    for question in QUESTIONS:
+        asked = request(engine, question, "dflash2", replace(TREE, gdn_form="wy"), max_new_tokens=40)
+        chunks = list(engine.generate(asked))
+        score = engine.score([*asked.prompt_ids, *tokens(chunks)], len(asked.prompt_ids))
+        margins = [best - own for best, own in zip(score.argmax_logprobs, score.logprobs, strict=True)]
+        assert max(margins) < 0.02
+        assert {step.mechanism for step in steps_of(chunks)} == {"best_first"}
+        assert len(chunks) < len(tokens(chunks))
