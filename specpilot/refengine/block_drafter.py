@@ -19,7 +19,8 @@ srt/speculative/dflash_worker_v2.py), stated here once for engine and training a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,7 @@ class BlockState:
 
     @property
     def memory_bytes(self) -> int:
-        return self.cache.keys.nbytes + self.cache.values.nbytes
+        return self.cache.memory.memory_bytes
 
 
 class BlockDrafter:
@@ -113,14 +114,18 @@ class BlockDrafter:
         if expected[0]:
             self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
-    def block_hidden(self, state: DrafterState, anchor_id: int, num_rows: int) -> _Array:
-        """Run a block of ``num_rows`` rows after the context -> hidden rows (num_rows, H) after the final norm."""
+    def block_hidden(
+        self, states: Sequence[DrafterState], anchor_ids: Sequence[int], sizes: Sequence[int]
+    ) -> _Array:
+        """Run a block behind the context of each request -> hidden rows (sum of sizes, H) after the final norm."""
         vocab_size = self._block_config.vocab_size
-        if not 0 <= anchor_id < vocab_size:
-            raise ValueError(f"anchor_id: got {anchor_id}, expected a token id below {vocab_size}")
-        rows = np.repeat(self._mask_row, num_rows, 0)
-        rows[0] = self._target.embed(torch.tensor([anchor_id])).float().numpy()
-        return self._backbone.forward(_own(state).cache, rows)
+        for anchor_id in anchor_ids:
+            if not 0 <= anchor_id < vocab_size:
+                raise ValueError(f"anchor_id: got {anchor_id}, expected a token id below {vocab_size}")
+        rows = np.repeat(self._mask_row, sum(sizes), 0)
+        begins = [0, *itertools.accumulate(sizes[:-1])]
+        rows[begins] = self._target.embed(torch.tensor(anchor_ids)).float().numpy()
+        return self._backbone.forward([_own(state).cache for state in states], rows, sizes)
 
 
 def _own(state: DrafterState) -> BlockState:

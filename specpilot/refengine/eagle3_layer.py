@@ -8,6 +8,7 @@ depend on how many are computed together: pairs may come in any chunks.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot_kernels.chain_attention import KvMemory, chain_attention
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention
 from specpilot_kernels.context_write import context_write
 
 __all__ = ["Eagle3Layer"]
@@ -78,19 +79,23 @@ class Eagle3Layer:
     def write_pairs(self, cache: KvMemory, position: int, embedded: _Array, features: _Array) -> None:
         """Keys and values of pairs from ``position`` on; both (n, H), n >= 1."""
         cache.reserve(position + len(embedded))
-        keys, values = cache.buffer[0]
         projected = self._key_value.arrays(self._fuse(embedded, features))
-        context_write(projected, keys[None], values[None], position, self._key_scales, self._rotation, None)
+        context_write(projected, cache.buffer, position, self._key_scales, self._rotation, None)
 
-    def step(self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array) -> _Array:
-        """One row: embedding and hidden state (1, H) -> the next hidden state (1, H), before the final norm.
+    def step(
+        self, caches: Sequence[KvMemory], positions: Sequence[int], embedded: _Array, hidden: _Array
+    ) -> _Array:
+        """One row of each of S chains: embeddings and hidden states (S, H) -> the next hidden states (S, H), before the
+        final norm.
 
-        It sees the pairs before ``position`` and itself; its own key and value go into the cache there.
+        A row sees the pairs before its position and itself; its own key and value go into its cache there.
         """
-        cache.reserve(position + 1)
-        keys, values = cache.buffer[0]
+        parts = []
+        for cache, position in zip(caches, positions, strict=True):
+            cache.reserve(position + 1)
+            parts.append(KvPart(cache, 1, position))
         projected = self._query_key_value.arrays(self._fuse(embedded, hidden))
-        attended = chain_attention(projected, keys, values, position, self._scales, self._rotation, None)
+        attended = batch_attention(projected, KvSegments(parts), 0, self._scales, self._rotation, None)
         hidden = hidden + self._out.arrays(attended)
         return hidden + self._mlp.arrays(self._post_norm.arrays(hidden))
 
