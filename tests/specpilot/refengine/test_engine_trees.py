@@ -237,7 +237,7 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
 
 
 def test_wy_form_in_serve_mode_departs_at_near_ties_only() -> None:
-    """The other form of Gated DeltaNet rounds otherwise: every token is the target's, or as likely but for 0.02 nats."""
+    """This form of Gated DeltaNet rounds otherwise: every token is the target's, or as likely but for 0.02 nats."""
     engine = build_engine(mode="serve", num_threads=1)
     for question in QUESTIONS:
         asked = request(engine, question, "dflash2", replace(TREE, gdn_form="wy"), max_new_tokens=40)
