@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from specpilot.draft import Draft, ProposeRequest
 from specpilot.engines.base import CancelToken, Chunk, GenerateRequest, SamplingParams, StepRecord
 from specpilot.engines.mechanisms import STOCK, Builder, Mechanisms
 from specpilot.errors import EngineError
@@ -214,14 +216,16 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
         def __getattr__(self, name: str) -> Any:
             return getattr(inner, name)
 
-        def propose(self, state: object, anchor_id: int, **options: Any) -> Any:
-            self.victim = self.victim or state
-            draft = inner.propose(state, anchor_id, **options)  # type: ignore[arg-type]
-            self.num_drafts += state is self.victim
-            if state is self.victim and self.num_drafts > 2:
-                scores = draft.lattice.edge_scores * float("nan")
-                return replace(draft, lattice=replace(draft.lattice, edge_scores=scores))
-            return draft
+        def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+            self.victim = self.victim or requests[0].state
+            drafts = inner.propose_many(requests)  # type: ignore[attr-defined]
+            for index, one in enumerate(requests):
+                self.num_drafts += one.state is self.victim
+                if one.state is self.victim and self.num_drafts > 2:
+                    lattice = drafts[index].lattice
+                    nothing = replace(lattice, edge_scores=lattice.edge_scores * float("nan"))
+                    drafts[index] = replace(drafts[index], lattice=nothing)
+            return drafts
 
     asked = [request(engine, question, "dflash2", TREE) for question in QUESTIONS]
     expected = [facts(list(engine.generate(one))) for one in asked]
