@@ -12,7 +12,14 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from specpilot.engines.base import NumericMode
-from specpilot.engines.mechanisms import MAX_TREE_NODES, BatchMechanisms, Builder, GdnForm, Mechanisms, QWeights
+from specpilot.engines.mechanisms import (
+    MAX_TREE_NODES,
+    BatchMechanisms,
+    Builder,
+    GdnForm,
+    Mechanisms,
+    QWeights,
+)
 from specpilot.errors import ConfigError
 
 __all__ = ["ENV_PREFIX", "Settings", "load_settings"]

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specpilot.engines.base import NumericMode
-from specpilot.engines.mechanisms import MAX_TREE_NODES, BatchMechanisms, Builder, GdnForm, Mechanisms, QWeights
+from specpilot.engines.mechanisms import (
+    MAX_TREE_NODES,
+    BatchMechanisms,
+    Builder,
+    GdnForm,
+    Mechanisms,
+    QWeights,
+)
 
 if TYPE_CHECKING:
     from specpilot.engines.base import Engine
@@ -75,14 +82,18 @@ GdnFormName = Annotated[
 ]
 QWeightsName = Annotated[
     QWeights | None,
-    typer.Option("--q-weights", help="Two-level verification: the low-precision copy that checks a first tree."),
+    typer.Option(
+        "--q-weights", help="Two-level verification: the low-precision copy that checks a first tree."
+    ),
 ]
 QGateFlag = Annotated[
     bool, typer.Option("--q-gate", help="Leave the pass over the copy out where it has not paid lately.")
 ]
 CertifiedHeadFlag = Annotated[
     bool,
-    typer.Option("--certified-head", help="Greedy tokens from an INT8 screen of the LM head, rescored exactly."),
+    typer.Option(
+        "--certified-head", help="Greedy tokens from an INT8 screen of the LM head, rescored exactly."
+    ),
 ]
 
 # How an engine spends rows over the requests of a step.
