@@ -121,17 +121,6 @@ class BlockDrafter(ABC):
         if expected[0]:
             self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
-    def mark(self, state: DrafterState) -> object:
-        """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
-        return _own(state).cache.length
-
-    def rewind(self, state: DrafterState, mark: object) -> None:
-        """Cut the context off: rows behind its length are scratch. See :class:`specpilot.draft.Drafter`."""
-        cache = _own(state).cache
-        if not isinstance(mark, int) or not 0 <= mark <= cache.length:
-            raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
-        cache.length = mark
-
     @abstractmethod
     def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
         """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks."""
@@ -154,6 +143,17 @@ class BlockDrafter(ABC):
         request = ProposeRequest(state, anchor_id, num_positions=num_positions, is_tree=True)
         [draft] = self.propose_many([request])
         return draft
+
+    def mark(self, state: DrafterState) -> object:
+        """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
+        return _own(state).cache.length
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the context off: rows behind its length are scratch. See :class:`specpilot.draft.Drafter`."""
+        cache = _own(state).cache
+        if not isinstance(mark, int) or not 0 <= mark <= cache.length:
+            raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
+        cache.length = mark
 
     def for_request(self, request: ProposeRequest, draft: Draft) -> Draft:
         """The draft with its lattice as the request has use for it."""

@@ -114,7 +114,7 @@ class QCycle:
         num_positions = min(self._num_positions, self._room - len(self.chain))
         if max_rows < 2 or num_positions < 1:
             return None
-        request = ProposeRequest(self._draft_state, self.chain[-1], num_positions=num_positions)
+        request = ProposeRequest(self._draft_state, self.chain[-1], num_positions=num_positions, is_tree=True)
         temperature = self._chooser.draft_temperature or 1.0
         return DraftWish(
             self._drafter,
