@@ -46,6 +46,13 @@ class KnowingDrafter:
         assert taps.shape == (len(token_ids), 0)
         state.num_tokens += len(token_ids)
 
+    def mark(self, state: DrafterState) -> object:
+        return state.num_tokens
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        assert isinstance(state, KnowingState) and isinstance(mark, int)
+        state.num_tokens = mark
+
     def propose(
         self,
         state: DrafterState,

@@ -91,7 +91,7 @@ def test_step_records_say_what_was_verified(engine: ReferenceEngine) -> None:
 
 def test_one_node_is_plain_decoding(engine: ReferenceEngine) -> None:
     for builder in ("chain", "best_first"):
-        chunks = ask(engine, QUESTIONS[0], "dflash2", Mechanisms(builder, 1))  # type: ignore[arg-type]
+        chunks = ask(engine, QUESTIONS[0], "dflash2", Mechanisms(builder, 1))
         assert facts(chunks) == facts(ask(engine, QUESTIONS[0], None))
         assert {(step.mechanism, step.num_rows) for step in steps_of(chunks)} == {("plain", 1)}
 
