@@ -15,6 +15,7 @@ from specpilot.bench.requests import BenchRequest, hash_requests, read_requests
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
 from specpilot.cli.options import (
     BuilderName,
+    CertifiedHeadFlag,
     Chat,
     CostAware,
     DrafterBlocks,
@@ -27,6 +28,8 @@ from specpilot.cli.options import (
     Nodes,
     Positions,
     PromptRows,
+    QGateFlag,
+    QWeightsName,
     Temperature,
     Threads,
     WholePromptRows,
@@ -68,6 +71,9 @@ def _bench(
     positions: Positions = None,
     cost_aware: CostAware = False,
     gdn_form: GdnFormName = "path",
+    q_weights: QWeightsName = None,
+    q_gate: QGateFlag = False,
+    certified_head: CertifiedHeadFlag = False,
     node_budget: NodeBudget = None,
     drafter_blocks: DrafterBlocks = False,
     whole_prompt_rows: WholePromptRows = 0,
@@ -77,7 +83,9 @@ def _bench(
 ) -> Outcome:
     """Accept length, rates and speed-up. In judge mode, greedy answers that differ are a failure."""
     chosen = read_requests(requests, limit)
-    mechanisms = mechanisms_of(builder, nodes, positions, cost_aware, gdn_form)
+    mechanisms = mechanisms_of(
+        builder, nodes, positions, cost_aware, gdn_form, q_weights, q_gate, certified_head
+    )
     batch = batch_of(node_budget, drafter_blocks, whole_prompt_rows, prompt_rows)
     options = BenchOptions(drafter, chat, max_tokens, temperature, seed, cut_loops, mechanisms, batch)
     engine = open_engine(

@@ -9,6 +9,7 @@ import torch
 
 from specpilot.draft import Drafter, SuffixDrafter
 from specpilot.draft.recording import StepRecorder
+from specpilot.draft.with_suffix import SuffixAttached
 from specpilot.engines.base import NumericMode
 from specpilot.engines.mechanisms import BatchMechanisms
 from specpilot.errors import ConfigError
@@ -50,7 +51,8 @@ def build_engine(
         What :func:`specpilot.models.model_folders` takes, or a GGUF file; None is the bundled model.
     drafter
         Default drafter, ``"none"`` for plain decoding; None takes the first one found in the model's folder, or
-        ``suffix``, which needs no weights and is there for every model.
+        ``suffix``, which needs no weights and is there for every model. ``NAME+suffix`` is drafter NAME with the suffix
+        drafter's chain attached to its trees.
     max_running, max_waiting, max_kv_tokens
         See :class:`specpilot.refengine.scheduler.Limits`. None: 4,096 tokens for every running request, and at least
         one context length in all.
@@ -83,7 +85,8 @@ def build_engine(
         raise ConfigError(
             f"{folder}: the name {SuffixDrafter.name!r} belongs to the built-in drafter; rename it"
         )
-    names = (*drafter_folders, SuffixDrafter.name)
+    attached = {f"{name}+{SuffixDrafter.name}": name for name in drafter_folders}
+    names = (*drafter_folders, *attached, SuffixDrafter.name)
     if drafter not in (None, "none", *names):
         known = ", ".join(names)
         raise ConfigError(f"drafter: got {drafter!r}, expected 'none' or one of: {known}")
@@ -100,6 +103,7 @@ def build_engine(
     drafters: dict[str, Drafter] = {
         name: load_drafter(folder, target=target) for name, folder in drafter_folders.items()
     }
+    drafters.update({name: SuffixAttached(drafters[inner]) for name, inner in attached.items()})
     drafters[SuffixDrafter.name] = SuffixDrafter()
     default = None if drafter == "none" else drafter or names[0]
     if max_kv_tokens is None:

@@ -8,19 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from specpilot.engines.mechanisms import BatchMechanisms
 from specpilot.refengine.drafting import draft_step
 from specpilot.refengine.jobs import PROMPT_ROWS, Job, OpenRows, StepTimes
 from specpilot.refengine.state import commit_rows
 from specpilot.refengine.target import Target
+from specpilot.refengine.two_level import q_step
+from specpilot.verify.certified_head import CertifiedHead
 
 __all__ = ["plan_step", "run_step"]
 
-STOCK_BATCH = BatchMechanisms()
+_STOCK = BatchMechanisms()
 
 
-def plan_step(jobs: Sequence[Job], batch: BatchMechanisms = STOCK_BATCH) -> list[tuple[Job, int]]:
+def plan_step(jobs: Sequence[Job], batch: BatchMechanisms = _STOCK) -> list[tuple[Job, int]]:
     """Each job with the number of prompt rows it runs next; 0 for a decoding step. Jobs that get no rows are left out.
 
     Every answer that is decoding goes on. Prompts share the step's prompt rows (:data:`PROMPT_ROWS`, or
@@ -63,14 +66,16 @@ def _admit_whole(waiting: Sequence[Job], shares: Sequence[int], most: int) -> se
     return whole
 
 
-def run_step(target: Target, jobs: Sequence[Job], batch: BatchMechanisms = STOCK_BATCH) -> None:
+def run_step(target: Target, jobs: Sequence[Job], batch: BatchMechanisms = _STOCK) -> None:
     """Run one step of ``jobs``. A job that fails ends; the others do not notice.
 
     If the forward itself fails, all its jobs do: their states may hold half of it.
     """
     step_began = time.perf_counter()
     plan = plan_step([job for job in jobs if _has_started(job)], batch)
-    draft_step([job for job, num_prompt_rows in plan if num_prompt_rows == 0], batch.node_budget)
+    decoding = [job for job, num_prompt_rows in plan if num_prompt_rows == 0]
+    draft_step(decoding, batch.node_budget)
+    q_step([job for job in decoding if not job.is_over])
     opened: list[tuple[Job, OpenRows]] = []
     for job, num_prompt_rows in plan:
         if job.is_over:
@@ -109,7 +114,7 @@ def _run_opened(target: Target, opened: Sequence[tuple[Job, OpenRows]], step_beg
     if any(rows.first_logit for _, rows in opened):
         parts = hidden.split(sizes)
         hidden = torch.cat([part[rows.first_logit :] for part, (_, rows) in zip(parts, opened, strict=True)])
-    logits = target.logits(hidden).split(num_logits)
+    logits = _logits(target, [job.certified_head for job, _ in opened], hidden.split(num_logits))
     by_layer = out.taps.view(len(out.taps), len(taps), out.taps.shape[1] // max(1, len(taps)))
     states, kept_rows = [], list[int | NDArray[np.int64]]()
     for (job, _), job_logits, job_taps in zip(opened, logits, by_layer.split(sizes), strict=True):
@@ -123,3 +128,19 @@ def _run_opened(target: Target, opened: Sequence[tuple[Job, OpenRows]], step_beg
             states.append(job.state)
             kept_rows.append(kept)
     commit_rows(states, kept_rows)
+
+
+def _logits(
+    target: Target, heads: Sequence[CertifiedHead | None], hidden: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """Logits of every job's rows, from the head it asks for; each head runs once."""
+    if not any(heads):
+        full = target.logits(torch.cat(list(hidden)))
+        return [*full.split([len(rows) for rows in hidden])]
+    logits: dict[int, Tensor] = {}
+    for head in set(heads):
+        mine = [index for index, other in enumerate(heads) if other is head]
+        rows = torch.cat([hidden[index] for index in mine])
+        result = target.logits(rows) if head is None or not len(rows) else head.rows(rows).logits
+        logits.update(zip(mine, result.split([len(hidden[index]) for index in mine]), strict=True))
+    return [logits[index] for index in range(len(heads))]

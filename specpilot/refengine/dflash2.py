@@ -26,7 +26,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft import BorrowedTarget, Draft, Lattice
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError
 from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, check_fit
@@ -73,32 +74,27 @@ class DFlash2Drafter(BlockDrafter):
 
     name = "dflash2"
 
-    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
-        super().__init__(config, tensors, target, lambda name: GroupedConv(config, tensors, name))
+    def __init__(
+        self,
+        config: DFlash2Config,
+        tensors: dict[str, Tensor],
+        target: BorrowedTarget,
+        calibration: EdgeCalibration | None = None,
+    ) -> None:
+        super().__init__(
+            config, tensors, target, lambda name: GroupedConv(config, tensors, name), calibration
+        )
         self.config = config
         self.block_size, self.max_positions = config.block_size, MAX_BLOCK_ROWS - 1
         self._selector = _Selector(tensors)
 
-    def propose(
-        self,
-        state: DrafterState,
-        anchor_id: int,
-        *,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        num_positions: int | None = None,
-    ) -> Draft:
-        """Draft ``num_positions`` tokens after the anchor. See :class:`specpilot.draft.Drafter`.
+    @torch.inference_mode()
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks.
 
         Another ``num_positions`` than ``block_size - 1`` runs a block of ``num_positions + 1`` rows, at most
         ``MAX_BLOCK_ROWS``: all rows see each other, so a shorter block is not the beginning of a longer one.
         """
-        [draft] = self.propose_many([ProposeRequest(state, anchor_id, temperature, generator, num_positions)])
-        return draft
-
-    @torch.inference_mode()
-    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
-        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks."""
         depths = [
             self.block_size - 1 if request.num_positions is None else request.num_positions
             for request in requests
@@ -113,10 +109,11 @@ class DFlash2Drafter(BlockDrafter):
         drafts = []
         for request, lattice in zip(requests, self._lattices(requests, depths), strict=True):
             if request.temperature == 0.0 or request.generator is None:
-                drafts.append(Draft(lattice.greedy_chain(), None, lattice))
+                draft = Draft(lattice.greedy_chain(), None, lattice)
             else:
                 token_ids, q_rows = lattice.sample_chain(request.temperature, request.generator)
-                drafts.append(Draft(token_ids, q_rows, lattice))
+                draft = Draft(token_ids, q_rows, lattice)
+            drafts.append(self.for_request(request, draft))
         return drafts
 
     def _lattices(self, requests: Sequence[ProposeRequest], depths: Sequence[int]) -> list[Lattice]:
@@ -163,4 +160,5 @@ def load_dflash2(path: Path, *, target: BorrowedTarget) -> DFlash2Drafter:
             f"{path}: block_size is {config.block_size}, expected 2 to {MAX_BLOCK_ROWS}, for which there is room"
         )
     check_fit(path, config, target)
-    return DFlash2Drafter(config, read_tensors(path, draft_shapes(config)), target)
+    tensors = read_tensors(path, draft_shapes(config))
+    return DFlash2Drafter(config, tensors, target, EdgeCalibration.beside(path))

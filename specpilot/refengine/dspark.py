@@ -30,7 +30,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft import BorrowedTarget, Draft, Lattice
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError
 from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, check_fit
@@ -130,8 +131,14 @@ class DSparkDrafter(BlockDrafter):
 
     name = "dspark"
 
-    def __init__(self, config: DSparkConfig, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
-        super().__init__(config, tensors, target)
+    def __init__(
+        self,
+        config: DSparkConfig,
+        tensors: dict[str, Tensor],
+        target: BorrowedTarget,
+        calibration: EdgeCalibration | None = None,
+    ) -> None:
+        super().__init__(config, tensors, target, calibration=calibration)
         self.config = config
         self.block_size, self.max_positions = config.block_size + 1, MAX_BLOCK_ROWS
         self.num_candidates = min(NUM_CANDIDATES, config.vocab_size)
@@ -139,27 +146,14 @@ class DSparkDrafter(BlockDrafter):
         self._confidence = _ConfidenceHead(config, tensors) if config.has_confidence else None
         self._vocabulary = torch.arange(config.vocab_size)
 
-    def propose(
-        self,
-        state: DrafterState,
-        anchor_id: int,
-        *,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        num_positions: int | None = None,
-    ) -> Draft:
-        """Draft ``num_positions`` tokens after the anchor. See :class:`specpilot.draft.Drafter`.
+    @torch.inference_mode()
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks, one walk of all chains.
 
         Another ``num_positions`` than gamma runs a block of so many rows, at most ``MAX_BLOCK_ROWS``: all rows see each
         other, so a shorter block is not the beginning of a longer one. A sampled draft's law stands over the whole
         vocabulary; ``generator`` is advanced by one float64 draw a position.
         """
-        [draft] = self.propose_many([ProposeRequest(state, anchor_id, temperature, generator, num_positions)])
-        return draft
-
-    @torch.inference_mode()
-    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
-        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks, one walk of all chains."""
         depths = [
             self.config.block_size if request.num_positions is None else request.num_positions
             for request in requests
@@ -188,8 +182,8 @@ class DSparkDrafter(BlockDrafter):
         ]
         self._walk(walks, anchor_ids)
         return [
-            self._draft(walk, hidden[part], anchor_id)
-            for walk, part, anchor_id in zip(walks, rows, anchor_ids, strict=True)
+            self.for_request(request, self._draft(walk, hidden[part], request.anchor_id))
+            for walk, part, request in zip(walks, rows, requests, strict=True)
         ]
 
     def _walk(self, walks: Sequence[_Walk], anchor_ids: Sequence[int]) -> None:
@@ -248,7 +242,7 @@ def load_dspark(path: Path, *, target: BorrowedTarget) -> DSparkDrafter:
     copies = {name: shape for name, shape in borrowed_shapes(config).items() if name in names}
     tensors = read_tensors(path, dspark_shapes(config) | copies)
     _check_copies(path, {name: tensors.pop(name) for name in copies}, target)
-    return DSparkDrafter(config, tensors, target)
+    return DSparkDrafter(config, tensors, target, EdgeCalibration.beside(path))
 
 
 def _check_copies(path: Path, copies: dict[str, Tensor], target: BorrowedTarget) -> None:

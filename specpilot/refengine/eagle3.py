@@ -15,10 +15,10 @@ srt/speculative/eagle_worker_v2.py), stated here once for engine and training al
   whole head, no norm of queries and keys), residual, gated MLP, residual. The hidden state handed on is that sum,
   before the final norm. The target's LM head on its norm gives the logits of the token at P + 1 + j.
 
-**Law and lattice.** Every depth offers the 16 largest logits as candidates; a sampled token is drawn from the softmax
-over these at the request's temperature, and that law is what verification gets. A chain knows what follows its own
-tokens and nothing of what would follow the others, so in the lattice the edge rows of the others are minus infinity:
-unknown (:class:`specpilot.draft.Lattice`).
+**Law and lattice of a chain.** Every depth offers the 16 largest logits as candidates; a sampled token is drawn from
+the softmax over these at the request's temperature, and that law is what verification gets. A chain knows what follows
+its own tokens and nothing of what would follow the others, so in the lattice the edge rows of the others are minus
+infinity: unknown (:class:`specpilot.draft.Lattice`). What a tree is built from is drafted in ``eagle3_tree.py``.
 
 Stock SGLang 0.5.20 loads the checkpoint, but not beside a Qwen3.5 text target: ``Qwen3_5ForCausalLM`` has no
 ``set_eagle3_layers_to_capture`` there.
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft.calibration import EdgeCalibration
 from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
@@ -43,6 +44,7 @@ from specpilot.refengine.drafter_fit import refuse_another_targets
 from specpilot.refengine.eagle3_checkpoint import eagle3_shapes
 from specpilot.refengine.eagle3_config import Eagle3Config
 from specpilot.refengine.eagle3_layer import Eagle3Layer
+from specpilot.refengine.eagle3_tree import Beam, grow_beam
 from specpilot_kernels.chain_attention import KvMemory
 from specpilot_kernels.draft_candidates import top_candidates
 
@@ -74,6 +76,12 @@ class Eagle3State:
     @property
     def memory_bytes(self) -> int:
         return self.cache.memory_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class _Mark:
+    num_tokens: int
+    feature: _Array | None
 
 
 class _Chain:
@@ -141,7 +149,9 @@ class Eagle3Drafter:
     target
         Lends embedding and LM head; in judge mode they must be deterministic.
     num_candidates
-        K of the lattice and support of the sampled law.
+        K of a chain's lattice and support of its sampled law.
+    calibration
+        Makes acceptance probabilities of the edges of a tree's lattice; None: they stay the drafter's own.
 
     A proposal depends on the committed tokens and their taps only, bit for bit, never on how they were split into
     chunks.
@@ -155,8 +165,9 @@ class Eagle3Drafter:
         tensors: dict[str, Tensor],
         target: BorrowedTarget,
         num_candidates: int = NUM_CANDIDATES,
+        calibration: EdgeCalibration | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.calibration = config, calibration
         self.block_size, self.max_positions = config.block_size, MAX_CHAIN_ROWS
         self.target_taps = config.tap_layers
         self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -197,6 +208,21 @@ class Eagle3Drafter:
         state.feature = features[-1:].copy()
         state.num_tokens += count
 
+    def mark(self, state: DrafterState) -> object:
+        """The number of tokens and the features that wait. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        return _Mark(state.num_tokens, state.feature)
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the context off: pairs behind it are scratch. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        if not isinstance(mark, _Mark) or mark.num_tokens > state.num_tokens:
+            raise EngineError(
+                f"drafter mark: got {mark!r}, expected one of this state, of {state.num_tokens} tokens"
+            )
+        # Features are new memory in every append, never written to.
+        state.num_tokens, state.feature = mark.num_tokens, mark.feature
+
     def propose(
         self,
         state: DrafterState,
@@ -215,10 +241,38 @@ class Eagle3Drafter:
         return draft
 
     @torch.inference_mode()
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """Draft along several paths. See :class:`specpilot.draft.TreeDrafter` and ``eagle3_tree.py``."""
+        root = self._begin(ProposeRequest(state, anchor_id, num_positions=num_positions))
+        beam = Beam(
+            self._layer,
+            root.state.cache,
+            self._embed,
+            lambda rows: self._target.logits(torch.from_numpy(rows)).numpy(),
+        )
+        lattice = grow_beam(beam, root.state.num_tokens - 1, anchor_id, root.hidden, root.count)
+        if self.calibration is not None:
+            lattice = self.calibration.apply(lattice)
+        # The chain stands in the first columns.
+        survival = lattice.edge_scores[:, 0, 0].double().cumsum(0).exp().float()
+        return Draft(lattice.candidate_ids[:, 0].clone(), None, lattice, survival=survival)
+
+    @torch.inference_mode()
     def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
-        """See :class:`specpilot.draft.proposals.BatchDrafter`: a row of every chain in each forward."""
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: a row of every chain in each forward, each
+        tree for itself."""
+        drafts: list[Draft | None] = [
+            self.propose_tree(request.state, request.anchor_id, num_positions=request.num_positions)
+            if request.is_tree
+            else None
+            for request in requests
+        ]
+        chains = iter(self._draft_chains([request for request in requests if not request.is_tree]))
+        return [next(chains) if draft is None else draft for draft in drafts]
+
+    def _draft_chains(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
         chains = [self._begin(request) for request in requests]
-        for depth in range(max(chain.count for chain in chains)):
+        for depth in range(max((chain.count for chain in chains), default=0)):
             going = [chain for chain in chains if depth < chain.count]
             hidden = self._layer.step(
                 [chain.state.cache for chain in going],
@@ -285,7 +339,8 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     Parameters
     ----------
     path
-        Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors.
+        Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors. ``calibration.json`` beside
+        them calibrates its trees.
     target
         The loaded target; lends embedding and LM head.
 
@@ -309,4 +364,5 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     )
     refuse_another_targets(path, target, fits)
     config.check_taps(num_layers)
-    return Eagle3Drafter(config, read_tensors(path, eagle3_shapes(config)), target)
+    tensors = read_tensors(path, eagle3_shapes(config))
+    return Eagle3Drafter(config, tensors, target, calibration=EdgeCalibration.beside(path))

@@ -20,7 +20,7 @@ from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention, chain_attention
 from specpilot_kernels.context_write import context_write
 
 __all__ = ["Eagle3Layer"]
@@ -98,6 +98,37 @@ class Eagle3Layer:
         attended = batch_attention(projected, KvSegments(parts), 0, self._scales, self._rotation, None)
         hidden = hidden + self._out.arrays(attended)
         return hidden + self._mlp.arrays(self._post_norm.arrays(hidden))
+
+    def step_paths(
+        self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array, paths: Sequence[_Array]
+    ) -> tuple[_Array, list[_Array]]:
+        """One row for each of several paths that part below the same pairs, each with the bits it has alone.
+
+        Parameters
+        ----------
+        position
+            Of all rows; the t rows before it are scratch and are written.
+        embedded, hidden : array, (R, H)
+        paths : sequence of R arrays, float32, (2, G, t, d)
+            Keys and values of the t rows of each path, as returned for the row before.
+
+        Returns
+        -------
+        hidden : array, (R, H)
+            Before the final norm.
+        paths : list of R arrays, float32, (2, G, t + 1, d)
+        """
+        cache.reserve(position + 1)
+        keys, values = cache.buffer[0]
+        projected = self._query_key_value.arrays(self._fuse(embedded, hidden))
+        attended, longer = [], []
+        for row, path in zip(np.split(projected, len(projected)), paths, strict=True):
+            begin = position - path.shape[2]
+            cache.buffer[0][:, :, begin:position] = path
+            attended.append(chain_attention(row, keys, values, position, self._scales, self._rotation, None))
+            longer.append(cache.buffer[0][:, :, begin : position + 1].copy())
+        hidden = hidden + self._out.arrays(np.concatenate(attended))
+        return hidden + self._mlp.arrays(self._post_norm.arrays(hidden)), longer
 
     def normed(self, hidden: _Array) -> _Array:
         """What the target's head reads."""

@@ -21,6 +21,7 @@ from specpilot.engines.base import (
 from specpilot.engines.mechanisms import BatchMechanisms
 from specpilot.errors import ConfigError, RequestError
 from specpilot.refengine.batch_step import run_step
+from specpilot.refengine.copies import TargetCopies
 from specpilot.refengine.generation import Generation
 from specpilot.refengine.scheduler import Limits, Scheduler
 from specpilot.refengine.scoring import Scoring
@@ -74,6 +75,7 @@ class ReferenceEngine:
                 "many, so that every prompt gets a row in every step"
             )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
+        self.copies = TargetCopies(target)
         self._recorder, self._num_requests = recorder, itertools.count()
         self.step_costs = step_costs
         self._model_id, self._default_drafter = model_id, default_drafter
@@ -125,7 +127,9 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
-        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch, self.step_costs)
+        plan = plan_speculation(
+            self.target, drafter, request.mechanisms, self.batch, self.step_costs, self.copies
+        )
         chooser = new_chooser(
             request.sampling,
             request.prompt_ids,

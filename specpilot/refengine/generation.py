@@ -19,6 +19,7 @@ from specpilot.refengine.state import SequenceState
 from specpilot.refengine.target import Target
 from specpilot.refengine.text_stream import TextStream
 from specpilot.refengine.tokenizer import ChatTokenizer
+from specpilot.refengine.two_level import QCycle
 from specpilot.sampling import TokenChooser, token_logprobs
 
 __all__ = ["Generation"]
@@ -52,6 +53,10 @@ class Generation:
         self._live: DecodingSequence | None = None
         self._is_prompt = True
         self._draft_us = 0.0
+        # Only a choice that looks at nothing but the largest logit can do without the others.
+        is_plain = params.top_logprobs is None and params.json_schema is None and not params.logit_bias
+        is_certified = is_plain and params.is_greedy and not params.has_penalties
+        self.certified_head = plan.certified_head if is_certified else None
 
     @property
     def is_blocked(self) -> bool:
@@ -85,7 +90,10 @@ class Generation:
         return self._sequence.want_draft()
 
     def note_draft_time(self, draft_us: float) -> None:
-        self._draft_us = draft_us
+        self._draft_us += draft_us
+
+    def want_q_pass(self) -> QCycle | None:
+        return self._sequence.want_q_pass()
 
     def open_rows(self, num_prompt_rows: int) -> OpenRows:
         self._is_prompt = num_prompt_rows > 0
@@ -113,6 +121,8 @@ class Generation:
             num_positions=result.num_positions,
             mechanism=result.mechanism,
             fallback=self._request.fallback,
+            num_q_rows=result.num_q_rows,
+            q_us=result.q_us,
         )
         if self._recorder is not None:
             self._record(self._recorder, result, record)

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from specpilot.engines.base import CancelToken
 from specpilot.errors import EngineError, SpecPilotError
-from specpilot.refengine.drafting import Drafting
 from specpilot.refengine.state import SequenceState
+from specpilot.refengine.two_level import TwoLevelJob
+from specpilot.verify.certified_head import CertifiedHead
 
 __all__ = ["MAX_UNREAD", "PROMPT_ROWS", "Job", "OpenRows", "Outbox", "StepTimes"]
 
@@ -77,7 +78,7 @@ class StepTimes:
     forward_began: float
 
 
-class Job(Drafting, Protocol):
+class Job(TwoLevelJob, Protocol):
     """One request. Made by the thread that asks, run by the engine's; ``is_given_up`` may be set by any.
 
     Attributes
@@ -110,6 +111,11 @@ class Job(Drafting, Protocol):
 
     @property
     def state(self) -> SequenceState: ...
+
+    @property
+    def certified_head(self) -> CertifiedHead | None:
+        """What gives the logits :meth:`accept` gets: the largest one of each row, few others. None: the full head."""
+        ...
 
     @property
     def target_taps(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ class Scoring:
 
     target_taps: tuple[int, ...] = ()
     is_blocked = False
+    certified_head = None  # every logit counts
 
     def __init__(
         self, target: Target, token_ids: Sequence[int], start: int, num_top: int, cancel: CancelToken
@@ -49,6 +50,9 @@ class Scoring:
             self._state = self._target.new_state(len(self._ids))
 
     def want_draft(self) -> None:
+        """Nothing is decoded."""
+
+    def want_q_pass(self) -> None:
         """Nothing is decoded."""
 
     def note_draft_time(self, draft_us: float) -> None:

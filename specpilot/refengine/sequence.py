@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,7 +18,9 @@ from specpilot.draft.tree import DraftTree
 from specpilot.refengine.drafting import DraftWish
 from specpilot.refengine.speculation import SpeculationPlan
 from specpilot.refengine.target import Target
+from specpilot.refengine.two_level import Q_CYCLE_COST, QCycle
 from specpilot.sampling import TokenChooser
+from specpilot.verify.q_gate import QGate
 
 __all__ = ["DecodingSequence", "StepResult", "room_for"]
 
@@ -47,6 +49,8 @@ class StepResult:
         The draft's; of depth 0 where the drafter had nothing to propose, None where it was not asked.
     tree
         What was verified of it; None: the chain.
+    num_q_rows, q_us
+        Rows of the Q pass before it and what that took, microseconds; 0 without one.
     """
 
     token_ids: list[int]
@@ -58,16 +62,19 @@ class StepResult:
     position: int
     lattice: Lattice | None
     tree: DraftTree | None
+    num_q_rows: int
+    q_us: float
 
 
 class DecodingSequence:
     """State and arithmetic of one request; knows nothing of text, queues or other requests.
 
-    A step is *drafted* (:meth:`want_draft`, and whoever runs the batch has it made), *opened* (rows are chosen and
-    announced to the state), run by whoever runs the batch, and *accepted*; what the accepting call says is kept must
-    then be committed. Between steps every token but the last one is committed; the last one is the anchor, the root of
-    the next step. ``last_logits`` (R, V) float32 are the rows the newest tokens were chosen from, in their order, as
-    the model gave them. ``max_tokens`` bounds prompt and answer together.
+    A step is *drafted* (:meth:`want_draft`, and whoever runs the batch has it made), with two levels *checked*
+    (:meth:`want_q_pass`), *opened* (rows are chosen and announced to the state), run by whoever runs the batch, and
+    *accepted*; what the accepting call says is kept must then be committed. Between steps every token but the last one
+    is committed; the last one is the anchor, the root of the next step. ``last_logits`` (R, V) float32 are the rows the
+    newest tokens were chosen from, in their order, as the model gave them. ``max_tokens`` bounds prompt and answer
+    together.
     """
 
     def __init__(
@@ -91,6 +98,8 @@ class DecodingSequence:
         self._draft: Draft | None = None
         self._tree: DraftTree | None = None
         self._lattice: Lattice | None = None
+        self._cycle: QCycle | None = None
+        self._gate = QGate(Q_CYCLE_COST) if plan.has_q_gate else None
         self.last_logits = torch.empty(0, target.config.vocab_size)
 
     @property
@@ -117,7 +126,7 @@ class DecodingSequence:
 
     def want_draft(self) -> DraftWish | None:
         """What is to be drafted before :meth:`open_step`; None if there is no drafter or no room."""
-        self._draft = self._tree = self._lattice = None
+        self._draft = self._tree = self._lattice = self._cycle = None
         plan, chooser = self._plan, self._chooser
         num_positions = self._blocks.num_rows - 1 if self._blocks is not None else plan.num_positions or 0
         num_positions = min(num_positions, self._room - self.state.num_tokens - 1)
@@ -129,7 +138,7 @@ class DecodingSequence:
             )
             return DraftWish(plan.drafter, request, self._take_draft)
         # A tree must not depend on the draws that verify it, so nothing is drawn for it.
-        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions)
+        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions, is_tree=True)
         return DraftWish(
             plan.drafter,
             request,
@@ -149,23 +158,51 @@ class DecodingSequence:
         if tree is None:
             self._draft = _cut(draft, self._plan.max_rows - 1)
 
+    def want_q_pass(self) -> QCycle | None:
+        """A cycle whose first tree's rows are open, to be run over the copy; None: the step has one level."""
+        plan, tree = self._plan, self._tree
+        if plan.q_copy is None or tree is None or tree.num_nodes == 1:
+            return None
+        if self._gate is not None and not self._gate.is_open():
+            return None
+        assert plan.drafter is not None and self._draft_state is not None and plan.builder is not None
+        assert self._draft is not None
+        self._cycle = QCycle(
+            plan.q_copy,
+            self.state,
+            self._chooser,
+            plan.drafter,
+            self._draft_state,
+            plan.builder,
+            tree,
+            max_nodes=min(plan.max_rows, self._room - self.state.num_tokens),
+            num_positions=self._draft.lattice.depth,
+            room=self._room - self.state.num_tokens - 1,
+        )
+        self._open_tree(tree)
+        return self._cycle
+
     def open_step(self) -> Tensor:
         """Open the anchor and what was drafted to follow it."""
+        if self._cycle is not None:
+            self._tree = self._cycle.joined
         tree = self._tree
         if tree is not None:
             self._rows = torch.from_numpy(tree.token_ids)
-            if tree.num_nodes == 1:
-                self.state.open_rows(1, is_decided=True)
-            elif tree.is_chain:
-                self.state.open_rows(tree.num_nodes)
-            else:
-                self.state.open_rows(tree.num_nodes, parents=tree.parents)
+            self._open_tree(tree)
             return self._rows
         self._rows = torch.tensor([self._anchor])
         if self._draft is not None:
             self._rows = torch.cat((self._rows, self._draft.token_ids))
         self.state.open_rows(len(self._rows), is_decided=self._draft is None)
         return self._rows
+
+    def _open_tree(self, tree: DraftTree) -> None:
+        if tree.num_nodes == 1:
+            self.state.open_rows(1, is_decided=True)
+        else:
+            parents = None if tree.is_chain else tree.parents
+            self.state.open_rows(tree.num_nodes, parents=parents, gdn_form=self._plan.gdn_form)
 
     def accept_step(self, logits: Tensor, taps: Tensor) -> StepResult:
         """Choose tokens from the logits (R, V) of the opened rows; as many rows as tokens are kept."""
@@ -187,8 +224,12 @@ class DecodingSequence:
             # A path of the first rows is committed as such.
             if kept[-1] == len(kept) - 1:
                 kept = len(kept)
+        cycle = self._cycle
         if self._blocks is not None and draft is not None:
-            self._blocks.learn(len(tokens) - 1, expected_drafts(draft))
+            # A cycle accepts more than one block holds; the next block is a first one.
+            self._blocks.learn(min(len(tokens) - 1, len(draft.token_ids)), expected_drafts(draft))
+        if self._gate is not None and tree is not None:
+            self._gate.learn(cycle is not None, len(tokens))
         self._anchor = tokens[-1]
         return StepResult(
             tokens,
@@ -200,6 +241,8 @@ class DecodingSequence:
             self.state.num_tokens,
             self._lattice,
             tree,
+            0 if cycle is None else cycle.num_rows,
+            0.0 if cycle is None else cycle.q_us,
         )
 
     def _append_context(self, token_ids: Tensor, taps: Tensor) -> None:
@@ -211,12 +254,10 @@ def _cut(draft: Draft, length: int) -> Draft:
     """The first ``length`` tokens, 1 or more, of a draft."""
     if length >= len(draft.token_ids):
         return draft
-    lattice = draft.lattice
-    ids, scores = lattice.candidate_ids[:length], lattice.edge_scores[:length]
     return Draft(
         draft.token_ids[:length],
         None if draft.q_rows is None else draft.q_rows[:length],
-        replace(lattice, candidate_ids=ids, edge_scores=scores),
+        draft.lattice.first(length),
         None if draft.q_ids is None else draft.q_ids[:length],
         None if draft.survival is None else draft.survival[:length],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specpilot.draft.block_policy import BLOCK_ROWS
 from specpilot.draft.builders import TreeBuilder, make_builder
@@ -12,7 +12,10 @@ from specpilot.draft.step_cost import StepCost
 from specpilot.engines.mechanisms import MAX_TREE_NODES, STOCK, BatchMechanisms, GdnForm, Mechanisms
 from specpilot.errors import RequestError, Unsupported
 from specpilot.refengine.config import TargetConfig
+from specpilot.refengine.copies import TargetCopies
+from specpilot.refengine.low_precision import LowPrecisionCopy
 from specpilot.refengine.target import Target
+from specpilot.verify.certified_head import CertifiedHead
 
 __all__ = ["SpeculationPlan", "plan_speculation"]
 
@@ -37,6 +40,12 @@ class SpeculationPlan:
         Its nodes come from the budget of all requests of a step; ``max_rows`` still bounds them.
     gdn_form
         Of steps that verify a tree.
+    q_copy
+        Checks a first tree (:mod:`specpilot.refengine.two_level`); None: one level.
+    has_q_gate
+        Its pass is left out where it has not paid lately.
+    certified_head
+        For greedy tokens of requests that need no other logits; None: the full head.
     """
 
     drafter: Drafter | None = None
@@ -46,6 +55,9 @@ class SpeculationPlan:
     num_positions: int | None = 0
     is_sharing: bool = False
     gdn_form: GdnForm = "path"
+    q_copy: LowPrecisionCopy | None = None
+    has_q_gate: bool = False
+    certified_head: CertifiedHead | None = None
 
 
 def plan_speculation(
@@ -54,6 +66,7 @@ def plan_speculation(
     mechanisms: Mechanisms = STOCK,
     batch: BatchMechanisms | None = None,
     step_costs: Mapping[str, StepCost] | None = None,
+    copies: TargetCopies | None = None,
 ) -> SpeculationPlan:
     """The plan of a request.
 
@@ -61,6 +74,8 @@ def plan_speculation(
     ----------
     step_costs
         What steps cost here by drafter, for trees that stop by it; None: not measured.
+    copies
+        Makes low-precision copies and the certified head, for the first request that asks; None: there are none.
 
     Raises
     ------
@@ -70,14 +85,17 @@ def plan_speculation(
         Options that make sense but that this engine, target or drafter does not keep.
     """
     batch = batch or BatchMechanisms()
-    _refuse_missing(target, mechanisms)
+    _refuse_missing(target, mechanisms, copies)
+    certified_head = None
+    if copies is not None and mechanisms.has_certified_head:
+        certified_head = copies.certified_head()
     if drafter is None:
-        if mechanisms != STOCK:
+        if replace(mechanisms, has_certified_head=False) != STOCK:
             raise RequestError(
                 f"mechanisms: got {mechanisms} without a drafter; name one, or leave the options out",
                 param="builder",
             )
-        return SpeculationPlan()
+        return SpeculationPlan(certified_head=certified_head)
     has_blocks = batch.has_drafter_blocks and mechanisms.num_positions is None
     num_positions = mechanisms.num_positions or drafter.block_size - 1
     longest = max(BLOCK_ROWS) - 1 if has_blocks else num_positions
@@ -87,8 +105,19 @@ def plan_speculation(
             f"{asked}: got {longest} positions, expected at most {drafter.max_positions}, which is what drafter "
             f"{drafter.name!r} drafts; ask for fewer"
         )
-    builder, is_sharing = None, False
-    if mechanisms.builder == "chain":
+    builder, is_sharing, q_copy = None, False, None
+    if copies is not None and mechanisms.q_weights is not None:
+        if batch.node_budget is not None:
+            raise Unsupported(
+                f"q_weights: got {mechanisms.q_weights!r} on an engine with a shared node budget, which has no share "
+                "for second trees; leave one of them out"
+            )
+        q_copy = copies.q_copy(mechanisms.q_weights)
+    if mechanisms.builder == "chain" and q_copy is not None:
+        # Both drafts of a cycle are verified as trees: nothing may be drawn for them.
+        builder = make_builder("chain")
+        max_rows = mechanisms.num_nodes or drafter.block_size
+    elif mechanisms.builder == "chain":
         max_rows = min(mechanisms.num_nodes or MAX_TREE_NODES, longest + 1)
     else:
         cost = _cost_of(drafter, batch, step_costs) if mechanisms.is_cost_aware else None
@@ -110,6 +139,9 @@ def plan_speculation(
         None if has_blocks else num_positions,
         is_sharing,
         mechanisms.gdn_form,
+        q_copy,
+        mechanisms.is_q_gated,
+        certified_head,
     )
 
 
@@ -126,9 +158,8 @@ def _cost_of(drafter: Drafter, batch: BatchMechanisms, step_costs: Mapping[str, 
     return step_costs[drafter.name]
 
 
-def _refuse_missing(target: Target, mechanisms: Mechanisms) -> None:
+def _refuse_missing(target: Target, mechanisms: Mechanisms, copies: TargetCopies | None) -> None:
     if mechanisms.gdn_form == "wy":
-        # TODO wy
         if target.mode == "judge":
             raise Unsupported(
                 "gdn_form: got 'wy' in judge mode, whose bits it does not have; ask for 'path', or use serve mode"
@@ -142,5 +173,5 @@ def _refuse_missing(target: Target, mechanisms: Mechanisms) -> None:
         ("q_weights", mechanisms.q_weights),
         ("has_certified_head", mechanisms.has_certified_head),
     ):
-        if value:
+        if value and copies is None:
             raise Unsupported(f"{name}: got {value!r}, but this engine does not have it; leave it out")

@@ -104,6 +104,30 @@ class TokenChooser:
         """
         return walk_tree(tree, lambda node: self.choose_next(logits[node : node + 1]))
 
+    def guess_path(self, logits: Tensor, tree: DraftTree) -> TreeWalk:
+        """What :meth:`choose_path` is likely to give: the walk by the largest logits after penalties and bias.
+
+        Nothing is drawn, nothing counts as said. The grammar is not asked: a path that the answer never takes may run
+        it into a limit for good.
+
+        Parameters
+        ----------
+        logits : Tensor, float32, (N, V)
+            Rows after the nodes, such as a low-precision copy of the target gives.
+        """
+        nodes: list[int] = []
+
+        def choose(node: int) -> int:
+            nodes.append(node)
+            path = tree.token_ids[nodes[1:]].tolist()
+            if self._history is None:
+                rows = logits[node : node + 1]
+            else:
+                rows = self._history.penalise(logits[nodes], path, self._params)[-1:]
+            return argmax_ids(rows if self._bias is None else rows + self._bias)[0]
+
+        return walk_tree(tree, choose)
+
     def choose_next(self, logits: Tensor) -> int:
         """The token after all that was said, from the logits (1, V); it counts as said from here on."""
         row = self.process(logits, ())

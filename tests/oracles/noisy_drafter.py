@@ -39,6 +39,14 @@ class NoisyDrafter:
         assert isinstance(state, NoisyState)
         state.num_tokens += len(token_ids)
 
+    def mark(self, state: DrafterState) -> object:
+        assert isinstance(state, NoisyState)
+        return state.num_tokens
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        assert isinstance(state, NoisyState) and isinstance(mark, int)
+        state.num_tokens = mark
+
     def propose(
         self,
         state: DrafterState,

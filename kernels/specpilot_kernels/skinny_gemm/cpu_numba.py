@@ -21,7 +21,7 @@ from specpilot_kernels.skinny_gemm.cpu_tile import tile_1, tile_2, tile_4
 from specpilot_kernels.skinny_gemm.cpu_wide_tile import wide_tile_1, wide_tile_2, wide_tile_4, wide_tile_8
 from specpilot_kernels.skinny_gemm.layout import GROUP_PANELS, PANEL_COLUMNS
 
-__all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "compile_float32", "multiply_bfloat16"]
+__all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "compile_float32", "compile_int8", "multiply_bfloat16"]
 
 GROUP_COLUMNS = GROUP_PANELS * PANEL_COLUMNS
 ROW_CHUNK = 64
@@ -133,3 +133,9 @@ multiply_bfloat16 = _compile("u2")
 def compile_float32() -> Callable[..., None]:
     """The kernel for float32 panels, compiled on the first call: few models need it."""
     return _compile("f4")
+
+
+@functools.cache
+def compile_int8() -> Callable[..., None]:
+    """The kernel for int8 panels (:mod:`specpilot_kernels.q_weights`), compiled on the first call."""
+    return _compile("i1")

@@ -130,8 +130,8 @@ class Usage(ResponseModel):
 class SpeculationReport(ResponseModel):
     """Extension ``specpilot`` of every answer: verify steps and accept length over all its choices.
 
-    ``mechanisms`` counts the steps by what they did (``StepRecord.mechanism``); ``fallback`` says why the answer does not
-    speculate as it was asked to, null when it does.
+    ``mechanisms`` counts the steps by what they did (``StepRecord.mechanism``); ``fallback`` says why the answer does
+    not speculate as it was asked to, null when it does.
     """
 
     drafter: str

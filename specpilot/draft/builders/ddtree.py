@@ -9,7 +9,8 @@ laws of the tokens when the whole path is drawn from it:
 Of the choices there are this is the one that depends on the lattice alone (a drafter's unconditioned logits are not in
 it), and for a lattice without edges, all rows of a depth equal, it is the row itself: then this builder is DDTree as
 published, and the best-first tree. A candidate after which nothing is known passes nothing on, and the sum runs over
-the known ones, divided by their mass; the tree does not go on below such a candidate either.
+the known ones, divided by their mass; the tree does not go on below such a candidate either, nor along an edge that the
+lattice rules out. Columns of one depth with the same token, which a drafter that grows a tree has, are one token here.
 """
 
 from __future__ import annotations
@@ -37,10 +38,9 @@ class DDTreeBuilder:
         ids, edges = arrays_of(lattice)
         try:
             best_nodes([ids], [edges], [lattice.are_logprobs], [root_id], 1)  # refuses scores that are none
-            is_known = edges.max(-1, keepdims=True, initial=-np.inf) > -np.inf
             with np.errstate(divide="ignore"):
                 laws = np.log(np.minimum(marginals(lattice), 1.0)).astype(np.float32)
-            rows = np.where(is_known, laws[:, None, :], np.float32(-np.inf))
+            rows = np.where(edges > -np.inf, laws[:, None, :], np.float32(-np.inf))
             (tree,) = best_nodes([ids], [rows], [True], [root_id], num_nodes)
         except FlawError as error:
             refuse_flaw(error)
@@ -48,8 +48,8 @@ class DDTreeBuilder:
 
 
 def marginals(lattice: Lattice) -> NDArray[np.float64]:
-    """Probability of each candidate (D, K) when paths are drawn from the lattice; see the module."""
-    _, edges = arrays_of(lattice)
+    """Probability of each candidate's token (D, K) when paths are drawn from the lattice; see the module."""
+    ids, edges = arrays_of(lattice)
     scores = edges.astype(np.float64)
     highest = scores.max(-1, keepdims=True, initial=-np.inf)
     is_known = highest > -np.inf
@@ -65,4 +65,7 @@ def marginals(lattice: Lattice) -> NDArray[np.float64]:
         mass = before.sum()
         if mass > 0.0:
             laws[depth] = (before / mass) @ rows
+    if lattice.width > 1 and (np.diff(np.sort(ids, 1), axis=1) == 0).any():
+        for law, tokens in zip(laws, ids, strict=True):
+            law[:] = (tokens[:, None] == tokens) @ law
     return laws
