@@ -232,9 +232,13 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
     engine.drafters["dflash2"] = Failing()  # type: ignore[assignment]
     try:
         answers = [engine.generate(one) for one in asked]
-        with pytest.raises(EngineError, match=r"(?i)nan"):
-            list(answers[0])
-        assert [facts(list(answer)) for answer in answers[1:]] == expected[1:]
+        errors = []
+        for answer, want in zip(answers, expected, strict=True):
+            try:
+                assert facts(list(answer)) == want
+            except EngineError as error:
+                errors.append(str(error))
+        assert len(errors) == 1 and "got nan" in errors[0]
     finally:
         engine.drafters["dflash2"] = inner
     assert engine.health().num_running == 0
