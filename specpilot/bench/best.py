@@ -67,13 +67,12 @@ def find_best(
     model: str | Path | None,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> dict[str, Any]:
-    """Choose on the first half of the requests, time on the second: the report as a JSON object."""
+    """Choose on every other request, time on the rest: the report as a JSON object."""
     if len(requests) < 2:
         raise ConfigError(
             f"requests: got {len(requests)}, expected at least 2: some to choose on, others to time"
         )
-    half = (len(requests) + 1) // 2
-    chosen_on, timed_on = requests[:half], requests[half:]
+    chosen_on, timed_on = requests[::2], requests[1::2]
     ranked = rank_candidates(engine, chosen_on, max_new_tokens, model, on_stage)
     on_stage(f"timing the best {_FINALISTS}")
     finalists = [(_rate(engine, chosen_on, one, max_new_tokens), one) for one in ranked[:_FINALISTS]]

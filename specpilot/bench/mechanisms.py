@@ -1,9 +1,9 @@
 """``python -m specpilot.bench.mechanisms --requests FOLDER --out TABLE.md``: what each mechanism gives here.
 
 Three tables in Markdown. *Builders*: tau of every tree builder at N = 8, 16, 32 and 63 rows, root included, for every
-drafter and set of requests, by exact replay over the builder's own steps (``specpilot replay``), with the drafter's trained
-positions and with 15. *Two-level verification*: tokens per exact pass and rate with each copy and without. *Batching*: all
-requests of a group at once, with each mechanism. The last two are live runs in serve mode.
+drafter and set of requests, by exact replay over the builder's own steps (``specpilot replay``), with the drafter's
+trained positions and with 15. *Two-level verification*: tokens per exact pass and rate with each copy and without.
+*Batching*: all requests of a group at once, with each mechanism. The last two are live runs in serve mode.
 """
 
 from __future__ import annotations
