@@ -142,6 +142,7 @@ def test_what_the_engine_does_not_keep_is_stock_decoding_that_says_so(
     with TestClient(create_app(settings, bundled_engine)) as other:
         got = answer(other, model, speculation=speculation)
         assert other.get("/readyz").status_code == 200
+        assert "specpilot_fallbacks_total 1.0" in other.get("/metrics").text
     assert text(got) == text(answer(client, model))
     assert words in got["specpilot"]["fallback"]
     assert set(got["specpilot"]["mechanisms"]) == {"chain"}

@@ -18,8 +18,8 @@ def block_conv(x: _Array, base: _Array, delta: _Array, places: _Places | None = 
 
         y[m, c] = sum over o of (base[o, g, i] + delta[m, o, g]) x[m - o, c],   c = g size + i
 
-    Rows before the block count as 0. A row's bits depend on the row and on the ``taps - 1`` rows before it in its block.
-    All arrays are contiguous and, but for ``places``, float32.
+    Rows before the block count as 0. A row's bits depend on the row and on the ``taps - 1`` rows before it in its
+    block. All arrays are contiguous and, but for ``places``, float32.
 
     Parameters
     ----------

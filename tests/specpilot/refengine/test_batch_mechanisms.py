@@ -15,6 +15,7 @@ from specpilot.refengine.engine import ReferenceEngine
 from tests.oracles.knowing_drafter import KnowingDrafter
 from tests.oracles.noisy_drafter import NoisyDrafter
 from tests.specpilot.refengine.engine_probe import Probe, tokens
+from tests.specpilot.refengine.test_scheduling import Gate
 
 TREE = Mechanisms("best_first")
 NUM_TOKENS = 20
@@ -145,19 +146,24 @@ def engine_with_rows(batch: BatchMechanisms) -> ReferenceEngine:
 
 
 def test_whole_prompts_are_bounded_and_answers_go_on(stock: ReferenceEngine) -> None:
-    """Three short prompts and a long one join a running answer: it has its rows in every step, beside at most
-    64 + 96 of prompts; the short ones are in within a step each."""
+    """Two short prompts and a long one join a running answer. It has its rows in every step, beside at most 64 + 96 of
+    prompts; the shortest is in at once, and the next one, for which no room was left, a step later."""
     engine = engine_with_rows(BatchMechanisms(whole_prompt_rows=WHOLE))
+    probe = Probe(engine)
     requests = [ask(5, None, num_new=40), *(ask(size, "dflash2", TREE) for size in (90, 95, 300))]
-    answers, steps = run_together(engine, requests)
+    with Gate(probe, 2) as gate:
+        first = engine.generate(requests[0])
+        gate.wait()
+        others = [engine.generate(request) for request in requests[1:]]
+    answers = [list(answer) for answer in (first, *others)]
+    probe.remove()
     assert [tokens(answer) for answer in answers] == [plain_tokens(stock, one) for one in requests]
-    order = list(dict.fromkeys(state for step in steps for state in step))
-    first, rest = order[0], order[1:]
-    present = [index for index, step in enumerate(steps) if first in step]
+    running, *joined = dict.fromkeys(state for step in probe.steps for state in step)
+    rows = [[step[state] for step in probe.steps if state in step] for state in joined]
+    assert rows[0][0] == 90 and rows[1][:2] == [32, 63] and rows[2][:6] == [32, 64, 64, 64, 64, 12]
+    present = [index for index, step in enumerate(probe.steps) if running in step]
     assert present == list(range(present[0], present[-1] + 1))
-    assert sum(step[state] in (90, 95) for step in steps for state in rest if state in step) == 2
-    for step in steps:
-        assert sum(rows for rows in step.values() if rows > 8) <= 64 + WHOLE
+    assert all(sum(rows for rows in step.values() if rows > 8) <= 64 + WHOLE for step in probe.steps)
 
 
 def test_every_prompt_needs_a_row() -> None:

@@ -91,7 +91,7 @@ def test_step_records_say_what_was_verified(engine: ReferenceEngine) -> None:
 
 def test_one_node_is_plain_decoding(engine: ReferenceEngine) -> None:
     for builder in ("chain", "best_first"):
-        chunks = ask(engine, QUESTIONS[0], "dflash2", Mechanisms(builder, 1))  # type: ignore[arg-type]
+        chunks = ask(engine, QUESTIONS[0], "dflash2", Mechanisms(builder, 1))
         assert facts(chunks) == facts(ask(engine, QUESTIONS[0], None))
         assert {(step.mechanism, step.num_rows) for step in steps_of(chunks)} == {("plain", 1)}
 
@@ -232,9 +232,13 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
     engine.drafters["dflash2"] = Failing()  # type: ignore[assignment]
     try:
         answers = [engine.generate(one) for one in asked]
-        with pytest.raises(EngineError, match=r"(?i)nan"):
-            list(answers[0])
-        assert [facts(list(answer)) for answer in answers[1:]] == expected[1:]
+        errors = []
+        for answer, want in zip(answers, expected, strict=True):
+            try:
+                assert facts(list(answer)) == want
+            except EngineError as error:
+                errors.append(str(error))
+        assert len(errors) == 1 and "got nan" in errors[0]
     finally:
         engine.drafters["dflash2"] = inner
     assert engine.health().num_running == 0
