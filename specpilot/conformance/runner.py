@@ -31,9 +31,17 @@ MECHANISMS = (
 
 def all_cases() -> Iterator[Case[Any]]:
     """Every case of every group, made when it is asked for."""
-    from specpilot.conformance import builder_cases
+    from specpilot.conformance import (
+        batch_cases,
+        builder_cases,
+        greedy_cases,
+        head_cases,
+        sampled_cases,
+        target_cases,
+    )
 
-    yield from builder_cases.cases()
+    for group in (builder_cases, sampled_cases, head_cases, target_cases, batch_cases, greedy_cases):
+        yield from group.cases()
 
 
 def conformance_report(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from specpilot.draft.drafter import Draft, Drafter, DrafterState, TreeDrafter
 
-__all__ = ["ProposeRequest", "propose_all"]
+__all__ = ["BatchDrafter", "ProposeRequest", "propose_all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +35,20 @@ class ProposeRequest:
             )
 
 
+@runtime_checkable
+class BatchDrafter(Protocol):
+    """What a :class:`specpilot.draft.Drafter` may offer beside: drafts of several requests in one call."""
+
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """A draft for each request, with the bits it has alone: those of ``propose``, or of ``propose_tree`` where the
+        request is for a tree. The states are different ones."""
+        ...
+
+
 def propose_all(drafter: Drafter, requests: Sequence[ProposeRequest]) -> list[Draft]:
     """A draft for each request, with the bits it has alone."""
+    if isinstance(drafter, BatchDrafter):
+        return drafter.propose_many(requests)
     return [_propose(drafter, request) for request in requests]
 
 

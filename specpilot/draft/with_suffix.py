@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -97,20 +98,26 @@ class SuffixAttached:
         num_positions: int | None = None,
     ) -> Draft:
         """The chain of the drafter within."""
-        return self._drafter.propose(
-            _own(state).inner,
-            anchor_id,
-            temperature=temperature,
-            generator=generator,
-            num_positions=num_positions,
-        )
+        request = ProposeRequest(state, anchor_id, temperature, generator, num_positions)
+        return self.propose_many([request])[0]
 
     def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
         """The drafter's lattice for trees with the text's chain of ``num_positions`` tokens at most."""
-        own = _own(state)
-        request = ProposeRequest(own.inner, anchor_id, num_positions=num_positions, is_tree=True)
-        (draft,) = propose_all(self._drafter, [request])
-        chain = self._suffix.propose(own.suffix, anchor_id, num_positions=num_positions)
+        request = ProposeRequest(state, anchor_id, num_positions=num_positions, is_tree=True)
+        return self.propose_many([request])[0]
+
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`."""
+        inner = [replace(request, state=_own(request.state).inner) for request in requests]
+        drafts = propose_all(self._drafter, inner)
+        return [
+            self._attach(draft, request) if request.is_tree else draft
+            for draft, request in zip(drafts, requests, strict=True)
+        ]
+
+    def _attach(self, draft: Draft, request: ProposeRequest) -> Draft:
+        state, anchor_id = _own(request.state).suffix, request.anchor_id
+        chain = self._suffix.propose(state, anchor_id, num_positions=request.num_positions)
         if not len(chain.token_ids):
             return draft
         assert chain.survival is not None

@@ -19,8 +19,9 @@ srt/speculative/dflash_worker_v2.py), stated here once for engine and training a
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState
 from specpilot.draft.calibration import EdgeCalibration
+from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import EngineError
 from specpilot.refengine.block_backbone import Backbone, ContextCache, Mixer, unmixed
 from specpilot.refengine.block_config import BlockConfig, resolve_target_taps, tap_convention
@@ -58,7 +60,7 @@ class BlockState:
 
     @property
     def memory_bytes(self) -> int:
-        return self.cache.keys.nbytes + self.cache.values.nbytes
+        return self.cache.memory.memory_bytes
 
 
 class BlockDrafter(ABC):
@@ -119,6 +121,29 @@ class BlockDrafter(ABC):
         if expected[0]:
             self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
+    @abstractmethod
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks."""
+
+    def propose(
+        self,
+        state: DrafterState,
+        anchor_id: int,
+        *,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        num_positions: int | None = None,
+    ) -> Draft:
+        """See :class:`specpilot.draft.Drafter`, and :meth:`propose_many` for the lengths there are."""
+        [draft] = self.propose_many([ProposeRequest(state, anchor_id, temperature, generator, num_positions)])
+        return draft
+
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """The greedy draft with the lattice calibrated. See :class:`specpilot.draft.TreeDrafter`."""
+        request = ProposeRequest(state, anchor_id, num_positions=num_positions, is_tree=True)
+        [draft] = self.propose_many([request])
+        return draft
+
     def mark(self, state: DrafterState) -> object:
         """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
         return _own(state).cache.length
@@ -130,35 +155,24 @@ class BlockDrafter(ABC):
             raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
         cache.length = mark
 
-    @abstractmethod
-    def propose(
-        self,
-        state: DrafterState,
-        anchor_id: int,
-        *,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        num_positions: int | None = None,
-    ) -> Draft:
-        """See :class:`specpilot.draft.Drafter`."""
+    def for_request(self, request: ProposeRequest, draft: Draft) -> Draft:
+        """The draft with its lattice as the request has use for it."""
+        if not request.is_tree or self.calibration is None:
+            return draft
+        return replace(draft, lattice=self.calibration.apply(draft.lattice))
 
-    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
-        """The greedy draft with the lattice calibrated. See :class:`specpilot.draft.TreeDrafter`."""
-        draft = self.propose(state, anchor_id, num_positions=num_positions)
-        return (
-            draft
-            if self.calibration is None
-            else replace(draft, lattice=self.calibration.apply(draft.lattice))
-        )
-
-    def block_hidden(self, state: DrafterState, anchor_id: int, num_rows: int) -> _Array:
-        """Run a block of ``num_rows`` rows after the context -> hidden rows (num_rows, H) after the final norm."""
+    def block_hidden(
+        self, states: Sequence[DrafterState], anchor_ids: Sequence[int], sizes: Sequence[int]
+    ) -> _Array:
+        """Run a block behind the context of each request -> hidden rows (sum of sizes, H) after the final norm."""
         vocab_size = self._block_config.vocab_size
-        if not 0 <= anchor_id < vocab_size:
-            raise ValueError(f"anchor_id: got {anchor_id}, expected a token id below {vocab_size}")
-        rows = np.repeat(self._mask_row, num_rows, 0)
-        rows[0] = self._target.embed(torch.tensor([anchor_id])).float().numpy()
-        return self._backbone.forward(_own(state).cache, rows)
+        for anchor_id in anchor_ids:
+            if not 0 <= anchor_id < vocab_size:
+                raise ValueError(f"anchor_id: got {anchor_id}, expected a token id below {vocab_size}")
+        rows = np.repeat(self._mask_row, sum(sizes), 0)
+        begins = [0, *itertools.accumulate(sizes[:-1])]
+        rows[begins] = self._target.embed(torch.tensor(anchor_ids)).float().numpy()
+        return self._backbone.forward([_own(state).cache for state in states], rows, sizes)
 
 
 def _own(state: DrafterState) -> BlockState:

@@ -26,6 +26,7 @@ Stock SGLang 0.5.20 loads the checkpoint, but not beside a Qwen3.5 text target: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
 from specpilot.draft.calibration import EdgeCalibration
+from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.drafter_fit import refuse_another_targets
@@ -80,6 +82,61 @@ class Eagle3State:
 class _Mark:
     num_tokens: int
     feature: _Array | None
+
+
+class _Chain:
+    """One chain on its way, of ``count`` tokens; the last one taken, or the anchor, and its hidden state (1, H)."""
+
+    def __init__(self, state: Eagle3State, hidden: _Array, anchor_id: int, count: int, width: int) -> None:
+        self.state, self.hidden, self.token_id = state, hidden, anchor_id
+        self.count, self.width = count, width
+
+
+class _GreedyChain(_Chain):
+    def __init__(self, state: Eagle3State, hidden: _Array, anchor_id: int, count: int, width: int) -> None:
+        super().__init__(state, hidden, anchor_id, count, width)
+        self._rows: list[_Array] = []
+
+    def take(self, depth: int, logits: _Array) -> None:
+        self._rows.append(logits)
+        self.token_id = int(logits.argmax())  # the first maximum: the lowest id among equals
+
+    def draft(self) -> Draft:
+        scores, ids = top_candidates(np.concatenate(self._rows), self.width)
+        return Draft(torch.from_numpy(ids[:, 0].copy()), None, _lattice(ids, scores, [0] * self.count))
+
+
+class _DrawnChain(_Chain):
+    def __init__(
+        self,
+        state: Eagle3State,
+        hidden: _Array,
+        anchor_id: int,
+        count: int,
+        width: int,
+        temperature: float,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(state, hidden, anchor_id, count, width)
+        self._temperature = temperature
+        # Exponential race: argmax(w / e) has law w / sum(w).
+        noise = torch.empty(count, width, dtype=torch.float64)
+        self._races = noise.exponential_(generator=generator).numpy()
+        self._scores, self._ids = np.empty((count, width), np.float32), np.empty((count, width), np.int64)
+        self._q_rows, self._picks = np.empty((count, width)), list[int]()
+
+    def take(self, depth: int, logits: _Array) -> None:
+        here = slice(depth, depth + 1)
+        self._scores[here], self._ids[here] = top_candidates(logits, self.width)
+        scores = self._scores[depth]
+        weights = np.exp((scores.astype(np.float64) - scores[0]) / self._temperature)
+        self._q_rows[depth] = weights / weights.sum()
+        self._picks.append(int((weights / self._races[depth]).argmax()))
+        self.token_id = int(self._ids[depth, self._picks[-1]])
+
+    def draft(self) -> Draft:
+        chain = torch.from_numpy(self._ids[np.arange(self.count), self._picks])
+        return Draft(chain, torch.from_numpy(self._q_rows), _lattice(self._ids, self._scores, self._picks))
 
 
 class Eagle3Drafter:
@@ -166,7 +223,6 @@ class Eagle3Drafter:
         # Features are new memory in every append, never written to.
         state.num_tokens, state.feature = mark.num_tokens, mark.feature
 
-    @torch.inference_mode()
     def propose(
         self,
         state: DrafterState,
@@ -181,41 +237,61 @@ class Eagle3Drafter:
         A shorter chain is the beginning of a longer one when greedy. A sampled chain advances ``generator`` by
         ``num_positions * num_candidates`` float64 draws, whatever the scores.
         """
-        state = _own(state)
-        feature, count = self._check_wish(state, anchor_id, num_positions)
-        if temperature == 0.0:
-            return self._draft_greedily(state, feature, anchor_id, count)
-        if generator is None:
-            raise ValueError(
-                f"generator: got None with temperature {temperature}, expected a torch.Generator"
-            )
-        return self._draw(state, feature, anchor_id, count, temperature, generator)
+        [draft] = self.propose_many([ProposeRequest(state, anchor_id, temperature, generator, num_positions)])
+        return draft
 
     @torch.inference_mode()
     def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
         """Draft along several paths. See :class:`specpilot.draft.TreeDrafter` and ``eagle3_tree.py``."""
-        state = _own(state)
-        feature, count = self._check_wish(state, anchor_id, num_positions)
+        root = self._begin(ProposeRequest(state, anchor_id, num_positions=num_positions))
         beam = Beam(
             self._layer,
-            state.cache,
+            root.state.cache,
             self._embed,
             lambda rows: self._target.logits(torch.from_numpy(rows)).numpy(),
         )
-        lattice = grow_beam(beam, state.num_tokens - 1, anchor_id, feature, count)
+        lattice = grow_beam(beam, root.state.num_tokens - 1, anchor_id, root.hidden, root.count)
         if self.calibration is not None:
             lattice = self.calibration.apply(lattice)
         # The chain stands in the first columns.
         survival = lattice.edge_scores[:, 0, 0].double().cumsum(0).exp().float()
         return Draft(lattice.candidate_ids[:, 0].clone(), None, lattice, survival=survival)
 
-    def _check_wish(
-        self, state: Eagle3State, anchor_id: int, num_positions: int | None
-    ) -> tuple[_Array, int]:
-        """Feature of the last committed token, and positions to draft."""
-        count = self.block_size - 1 if num_positions is None else num_positions
+    @torch.inference_mode()
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: a row of every chain in each forward, each
+        tree for itself."""
+        drafts: list[Draft | None] = [
+            self.propose_tree(request.state, request.anchor_id, num_positions=request.num_positions)
+            if request.is_tree
+            else None
+            for request in requests
+        ]
+        chains = iter(self._draft_chains([request for request in requests if not request.is_tree]))
+        return [next(chains) if draft is None else draft for draft in drafts]
+
+    def _draft_chains(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        chains = [self._begin(request) for request in requests]
+        for depth in range(max((chain.count for chain in chains), default=0)):
+            going = [chain for chain in chains if depth < chain.count]
+            hidden = self._layer.step(
+                [chain.state.cache for chain in going],
+                [chain.state.num_tokens - 1 + depth for chain in going],
+                self._embed(torch.tensor([chain.token_id for chain in going])),
+                np.concatenate([chain.hidden for chain in going]),
+            )
+            logits = self._target.logits(torch.from_numpy(self._layer.normed(hidden))).numpy()
+            for index, chain in enumerate(going):
+                chain.hidden = hidden[index : index + 1]
+                chain.take(depth, logits[index : index + 1])
+        return [chain.draft() for chain in chains]
+
+    def _begin(self, request: ProposeRequest) -> _GreedyChain | _DrawnChain:
+        state = _own(request.state)
+        count = self.block_size - 1 if request.num_positions is None else request.num_positions
         if not 1 <= count <= MAX_CHAIN_ROWS:
             raise ValueError(f"num_positions: got {count}, expected 1 to {MAX_CHAIN_ROWS}")
+        anchor_id, temperature = request.anchor_id, request.temperature
         if not 0 <= anchor_id < self.config.vocab_size:
             raise ValueError(
                 f"anchor_id: got {anchor_id}, expected a token id below {self.config.vocab_size}"
@@ -225,46 +301,15 @@ class Eagle3Drafter:
                 "context: got no committed token, expected at least one: a chain begins with the features of the "
                 "token before the anchor"
             )
-        return state.feature, count
-
-    def _draft_greedily(self, state: Eagle3State, hidden: _Array, token_id: int, count: int) -> Draft:
-        rows = []
-        for depth in range(count):
-            hidden, logits = self._step(state, depth, token_id, hidden)
-            rows.append(logits)
-            token_id = int(logits.argmax())  # the first maximum: the lowest id among equals
-        scores, ids = top_candidates(np.concatenate(rows), self.num_candidates)
-        return Draft(torch.from_numpy(ids[:, 0].copy()), None, _lattice(ids, scores, [0] * count))
-
-    def _draw(
-        self,
-        state: Eagle3State,
-        hidden: _Array,
-        token_id: int,
-        count: int,
-        temperature: float,
-        generator: torch.Generator,
-    ) -> Draft:
-        # Exponential race: argmax(w / e) has law w / sum(w).
-        noise = torch.empty(count, self.num_candidates, dtype=torch.float64)
-        races = noise.exponential_(generator=generator).numpy()
-        scores, picks = np.empty(races.shape, np.float32), []
-        ids, q_rows = np.empty(races.shape, np.int64), np.empty(races.shape)
-        for depth in range(count):
-            hidden, logits = self._step(state, depth, token_id, hidden)
-            scores[depth : depth + 1], ids[depth : depth + 1] = top_candidates(logits, self.num_candidates)
-            weights = np.exp((scores[depth].astype(np.float64) - scores[depth, 0]) / temperature)
-            q_rows[depth] = weights / weights.sum()
-            picks.append(int((weights / races[depth]).argmax()))
-            token_id = int(ids[depth, picks[-1]])
-        chain = torch.from_numpy(ids[np.arange(count), picks])
-        return Draft(chain, torch.from_numpy(q_rows), _lattice(ids, scores, picks))
-
-    def _step(self, state: Eagle3State, depth: int, token_id: int, hidden: _Array) -> tuple[_Array, _Array]:
-        """Row ``depth`` of a chain: its hidden state (1, H) and logits (1, V)."""
-        position = state.num_tokens - 1 + depth
-        hidden = self._layer.step(state.cache, position, self._embed(torch.tensor([token_id])), hidden)
-        return hidden, self._target.logits(torch.from_numpy(self._layer.normed(hidden))).numpy()
+        if temperature == 0.0:
+            return _GreedyChain(state, state.feature, anchor_id, count, self.num_candidates)
+        if request.generator is None:
+            raise ValueError(
+                f"generator: got None with temperature {temperature}, expected a torch.Generator"
+            )
+        return _DrawnChain(
+            state, state.feature, anchor_id, count, self.num_candidates, temperature, request.generator
+        )
 
     def _embed(self, token_ids: Tensor) -> _Array:
         rows: _Array = self._target.embed(token_ids).float().numpy()

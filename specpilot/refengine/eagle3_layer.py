@@ -20,7 +20,7 @@ from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot_kernels.chain_attention import KvMemory, chain_attention
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention, chain_attention
 from specpilot_kernels.context_write import context_write
 
 __all__ = ["Eagle3Layer"]
@@ -79,17 +79,25 @@ class Eagle3Layer:
     def write_pairs(self, cache: KvMemory, position: int, embedded: _Array, features: _Array) -> None:
         """Keys and values of pairs from ``position`` on; both (n, H), n >= 1."""
         cache.reserve(position + len(embedded))
-        keys, values = cache.buffer[0]
         projected = self._key_value.arrays(self._fuse(embedded, features))
-        context_write(projected, keys[None], values[None], position, self._key_scales, self._rotation, None)
+        context_write(projected, cache.buffer, position, self._key_scales, self._rotation, None)
 
-    def step(self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array) -> _Array:
-        """One row: embedding and hidden state (1, H) -> the next hidden state (1, H), before the final norm.
+    def step(
+        self, caches: Sequence[KvMemory], positions: Sequence[int], embedded: _Array, hidden: _Array
+    ) -> _Array:
+        """One row of each of S chains: embeddings and hidden states (S, H) -> the next hidden states (S, H), before the
+        final norm.
 
-        It sees the pairs before ``position`` and itself; its own key and value go into the cache there.
+        A row sees the pairs before its position and itself; its own key and value go into its cache there.
         """
-        no_path = np.empty((*cache.buffer.shape[1:3], 0, cache.buffer.shape[4]), np.float32)
-        return self.step_paths(cache, position, embedded, hidden, [no_path])[0]
+        parts = []
+        for cache, position in zip(caches, positions, strict=True):
+            cache.reserve(position + 1)
+            parts.append(KvPart(cache, 1, position))
+        projected = self._query_key_value.arrays(self._fuse(embedded, hidden))
+        attended = batch_attention(projected, KvSegments(parts), 0, self._scales, self._rotation, None)
+        hidden = hidden + self._out.arrays(attended)
+        return hidden + self._mlp.arrays(self._post_norm.arrays(hidden))
 
     def step_paths(
         self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array, paths: Sequence[_Array]

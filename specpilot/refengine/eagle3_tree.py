@@ -113,4 +113,5 @@ def _log_normalizers(logits: _Array) -> NDArray[np.float64]:
     """(R, V) -> (R, 1)."""
     highest = logits.max(1, keepdims=True).astype(np.float64)
     sums: NDArray[np.float64] = np.exp(logits - highest).sum(1, keepdims=True)
-    return highest + np.log(sums)
+    normalizers: NDArray[np.float64] = highest + np.log(sums)
+    return normalizers

@@ -71,9 +71,10 @@ class DecodingSequence:
 
     A step is *drafted* (:meth:`want_draft`, and whoever runs the batch has it made), with two levels *checked*
     (:meth:`want_q_pass`), *opened* (rows are chosen and announced to the state), run by whoever runs the batch, and
-    *accepted*; what the accepting call says is kept must then be committed. Between steps every token but the last one is committed; the last one is the anchor, the root of
-    the next step. ``last_logits`` (R, V) float32 are the rows the newest tokens were chosen from, in their order, as
-    the model gave them. ``max_tokens`` bounds prompt and answer together.
+    *accepted*; what the accepting call says is kept must then be committed. Between steps every token but the last one
+    is committed; the last one is the anchor, the root of the next step. ``last_logits`` (R, V) float32 are the rows the
+    newest tokens were chosen from, in their order, as the model gave them. ``max_tokens`` bounds prompt and answer
+    together.
     """
 
     def __init__(
@@ -199,10 +200,9 @@ class DecodingSequence:
     def _open_tree(self, tree: DraftTree) -> None:
         if tree.num_nodes == 1:
             self.state.open_rows(1, is_decided=True)
-        elif tree.is_chain:
-            self.state.open_rows(tree.num_nodes)
         else:
-            self.state.open_rows(tree.num_nodes, parents=tree.parents)
+            parents = None if tree.is_chain else tree.parents
+            self.state.open_rows(tree.num_nodes, parents=parents, gdn_form=self._plan.gdn_form)
 
     def accept_step(self, logits: Tensor, taps: Tensor) -> StepResult:
         """Choose tokens from the logits (R, V) of the opened rows; as many rows as tokens are kept."""

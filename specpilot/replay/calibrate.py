@@ -2,9 +2,9 @@
 
     python -m specpilot.replay.calibrate --drafter dflash2 --requests gsm8k.jsonl humaneval.jsonl --out FOLDER
 
-The bundled target answers every request greedily, and the drafter's uncalibrated lattice is taken at every position. The
-calibration is fitted on every other request and judged on the rest. ``--out`` gets ``calibration.json``, to be put beside
-the drafter's weights, and ``reliability.json``.
+The bundled target answers every request greedily, and the drafter's uncalibrated lattice is taken at every position.
+The calibration is fitted on every other request and judged on the rest. ``--out`` gets ``calibration.json``, to be put
+beside the drafter's weights, and ``reliability.json``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 
 from specpilot.draft.builders import make_builder
 from specpilot.draft.calibration import CALIBRATION_FILE, EdgeCalibration, fit_edges, recorded_edges
+from specpilot.draft.drafter import Drafter
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.proposals import ProposeRequest, propose_all
 from specpilot.errors import ConfigError
@@ -30,21 +31,20 @@ from specpilot.refengine.eagle3 import Eagle3Drafter
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 
-__all__ = ["EDGES", "CalibratedDrafter", "ReliabilityRow", "answer_lattices", "reliability", "tau_of"]
-
-CalibratedDrafter = BlockDrafter | Eagle3Drafter
+__all__ = ["EDGES", "NODES", "ReliabilityRow", "answer_lattices", "main", "reliability", "tau_of"]
 
 EDGES = (0.0, 0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Bounds of the bins of :func:`reliability`; the lower one belongs to a bin, the last bin has both."""
 
 NODES = (8, 16, 32, 63)
+"""N of the trees in a report."""
 
-Steps = Sequence[tuple[Lattice, Sequence[int]]]
+_Steps = Sequence[tuple[Lattice, Sequence[int]]]
 
 
 @dataclass(frozen=True)
 class ReliabilityRow:
-    """Edges whose predicted probability lies in one bin: how many, what was predicted, and how often they were right."""
+    """Edges whose predicted probability lies in one bin: how many, the mean prediction, the share that was right."""
 
     low: float
     high: float
@@ -53,7 +53,7 @@ class ReliabilityRow:
     accepted: float
 
 
-def reliability(steps: Steps) -> list[ReliabilityRow]:
+def reliability(steps: _Steps) -> list[ReliabilityRow]:
     """Predicted probability of the children along the true paths against how often they were right, all depths
     together; bins without edges are left out."""
     parts = recorded_edges(steps)
@@ -69,8 +69,8 @@ def reliability(steps: Steps) -> list[ReliabilityRow]:
     return rows
 
 
-def tau_of(answers: Sequence[Steps], num_nodes: int) -> float:
-    """Committed tokens a verify step of best-first trees of ``num_nodes``; ``answers`` have a step at every position."""
+def tau_of(answers: Sequence[_Steps], num_nodes: int) -> float:
+    """Committed tokens a verify step of best-first trees of ``num_nodes``; answers have a step at every position."""
     builder = make_builder("best_first")
     num_tokens = num_steps = 0
     for steps in answers:
@@ -90,8 +90,8 @@ def tau_of(answers: Sequence[Steps], num_nodes: int) -> float:
 
 @torch.inference_mode()
 def answer_lattices(
-    target: Target, drafter: CalibratedDrafter, prompt_ids: Sequence[int], max_new_tokens: int
-) -> Steps:
+    target: Target, drafter: Drafter, prompt_ids: Sequence[int], max_new_tokens: int
+) -> _Steps:
     """The target's greedy answer, and after each of its tokens the drafter's lattice and the tokens that followed."""
     room = min(len(prompt_ids) + max_new_tokens, target.config.context_length)
     state, draft_state = target.new_state(room), drafter.new_state(room)
@@ -119,11 +119,11 @@ def _prompts(files: Iterable[Path], skip: int, limit: int) -> list[str]:
     return texts
 
 
-def _calibrated(answers: Sequence[Steps], calibration: EdgeCalibration) -> list[Steps]:
+def _calibrated(answers: Sequence[_Steps], calibration: EdgeCalibration) -> list[_Steps]:
     return [[(calibration.apply(lattice), following) for lattice, following in steps] for steps in answers]
 
 
-def _joined(answers: Sequence[Steps]) -> Steps:
+def _joined(answers: Sequence[_Steps]) -> _Steps:
     return [step for steps in answers for step in steps]
 
 
@@ -142,7 +142,7 @@ def main() -> None:
         raise ConfigError(f"drafter: got {options.drafter!r}, expected one of {sorted(drafters)}")
     target, tokenizer = open_target(folder, mode="serve"), ChatTokenizer.from_folder(folder)
     drafter = load_drafter(drafters[options.drafter], target=target)
-    if not isinstance(drafter, CalibratedDrafter):
+    if not isinstance(drafter, BlockDrafter | Eagle3Drafter):
         raise ConfigError(f"drafter: {options.drafter!r} takes no calibration")
     drafter.calibration = None
     answers = [

@@ -86,7 +86,7 @@ def _multiply_wide(x: Any, panels: Any, y: Any, first: int, last: int) -> None:
         for group in range(first, last):
             panel = group * GROUP_PANELS
             row = whole
-            for p in range(panel, panel + GROUP_PANELS):
+            for p in range(panel, panel + GROUP_PANELS, 2):
                 for r in range(start, whole, _TILE_ROWS):
                     wide_tile_8(x, r * num_inputs, panels, p, y, r)
             if end - row >= 4:

@@ -25,7 +25,11 @@ from specpilot_kernels.draft_tree import FlawError, best_nodes
 
 __all__ = ["DEFAULT_RATES", "SequoiaBuilder", "expected_tokens", "positional_rates"]
 
-DEFAULT_RATES = (0.75, 0.1, 0.03, 0.015, 0.01, 0.006, 0.004, 0.003)
+DEFAULT_RATES = (
+    0.696, 0.118, 0.035, 0.018, 0.012, 0.008, 0.006, 0.004, 0.0036, 0.0031, 0.002, 0.002, 0.001, 0.001, 0.001, 0.0004,
+)  # fmt: skip
+"""Of the bundled DFlash2 drafter's 7 positions, measured with :func:`positional_rates` at every position of 80 answers
+to GSM8K, HumanEval, MBPP and MATH-500 problems."""
 
 
 class SequoiaBuilder:

@@ -24,7 +24,7 @@ CHAINS = st.lists(st.integers(0, 60), max_size=8)
 def all_paths(lattice: Lattice) -> dict[tuple[int, ...], float]:
     """Log-probability of every known path."""
     found: dict[tuple[int, ...], float] = {}
-    layer = [((), 0, 0.0)]
+    layer: list[tuple[tuple[int, ...], int, float]] = [((), 0, 0.0)]
     for depth in range(lattice.depth):
         below = []
         for path, row, total in layer:
@@ -34,7 +34,7 @@ def all_paths(lattice: Lattice) -> dict[tuple[int, ...], float]:
                     assert longer not in found, "a twin"
                     found[longer] = total + edge
                     below.append((longer, column, total + edge))
-        layer = below  # type: ignore[assignment]
+        layer = below
     return found
 
 
@@ -56,7 +56,7 @@ def test_the_joined_lattice_has_the_paths_of_both(lattice: Lattice, chain: list[
 def test_trees_of_it_have_no_twins(lattice: Lattice, chain: list[int], num_nodes: int) -> None:
     joined = attach_chain_to_lattice(lattice, chain, [-0.01] * len(chain))
     for name in ("chain", "best_first", "ddtree", "eagle2", "sequoia"):
-        assert make_builder(name).build(joined, 1, num_nodes).num_nodes <= num_nodes  # type: ignore[arg-type]
+        assert make_builder(name).build(joined, 1, num_nodes).num_nodes <= num_nodes
 
 
 def test_a_certain_chain_comes_first_whatever_the_drafter_thinks() -> None:
@@ -80,6 +80,12 @@ class TwoTokens:
         assert taps.shape == (len(token_ids), 6)
         SuffixDrafter().append_context(state, token_ids, taps[:, :0])
 
+    def mark(self, state: Any) -> object:
+        return SuffixDrafter().mark(state)
+
+    def rewind(self, state: Any, mark: object) -> None:
+        SuffixDrafter().rewind(state, mark)
+
     def propose(self, state: DrafterState, anchor_id: int, **options: Any) -> Draft:
         depth = options.get("num_positions") or 3
         lattice = Lattice(torch.tensor([[1, 2]] * depth), torch.zeros(depth, 2, 2))
@@ -102,6 +108,25 @@ def test_the_text_s_own_chain_stands_in_the_tree_and_chains_stay_the_drafter_s()
     assert drafter.propose_tree(fresh, 6, num_positions=2).lattice.candidate_ids.tolist() == [[1, 2], [1, 2]]
     with pytest.raises(EngineError, match="SuffixAttachedState"):
         drafter.propose(TwoTokens().new_state(9), 8)
+
+
+def test_a_rewound_state_drafts_as_at_its_mark() -> None:
+    drafter = SuffixAttached(TwoTokens())
+    state = drafter.new_state(100)
+    text = [7, 8, 9, 10, 11, 12] * 5 + [7]
+    drafter.append_context(state, torch.tensor(text), torch.zeros(len(text), 6))
+    mark, before = drafter.mark(state), drafter.propose_tree(state, 8).lattice
+    drafter.rewind(state, mark)
+    more = torch.tensor([8, 40, 41, 8, 40, 41, 8])
+    drafter.append_context(state, more, torch.zeros(len(more), 6))
+    assert drafter.propose_tree(state, 40).lattice.candidate_ids[0, 2] == 41
+    drafter.rewind(state, mark)
+    assert state.num_tokens == len(text)
+    after = drafter.propose_tree(state, 8).lattice
+    assert torch.equal(after.candidate_ids, before.candidate_ids)
+    assert torch.equal(after.edge_scores, before.edge_scores)
+    with pytest.raises(EngineError, match="drafter mark"):
+        drafter.rewind(state, 3)
 
 
 def test_the_suffix_drafter_says_how_far_it_trusts_its_chain() -> None:

@@ -116,7 +116,7 @@ def test_ddtree_is_the_best_first_tree_of_the_marginals(lattice: Lattice, num_no
 def test_ddtree_is_best_first_where_a_lattice_has_no_edges(lattice: Lattice, num_nodes: int) -> None:
     rows = torch.log_softmax(lattice.edge_scores[:, :1], -1).expand(-1, lattice.width, -1).contiguous()
     plain = Lattice(lattice.candidate_ids, rows)
-    trees = [make_builder(name).build(plain, 77, num_nodes) for name in ("ddtree", "best_first")]  # type: ignore[arg-type]
+    trees = [make_builder(name).build(plain, 77, num_nodes) for name in ("ddtree", "best_first")]
     np.testing.assert_allclose(trees[0].logprobs, trees[1].logprobs, atol=1e-5)
 
 
