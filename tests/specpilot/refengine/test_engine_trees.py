@@ -229,7 +229,7 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
 
     asked = [request(engine, question, "dflash2", TREE) for question in QUESTIONS]
     expected = [facts(list(engine.generate(one))) for one in asked]
-    engine.drafters["dflash2"] = Failing()  # type: ignore[assignment]
+    engine.drafters["dflash2"] = Failing()
     try:
         answers = [engine.generate(one) for one in asked]
         errors = []
