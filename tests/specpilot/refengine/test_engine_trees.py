@@ -255,3 +255,24 @@ def test_wy_form_in_serve_mode_departs_at_near_ties_only() -> None:
         assert max(margins) < 0.02
         assert {step.mechanism for step in steps_of(chunks)} == {"best_first"}
         assert len(chunks) < len(tokens(chunks))
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "nodes": {"num_nodes": 24},
+    "positions": {"num_positions": 11},
+    "cost": {"is_cost_aware": True},
+    "two levels": {"q_weights": "int8"},
+    "gate": {"q_weights": "int6", "is_q_gated": True},
+    "certified head": {"has_certified_head": True},
+}
+
+
+@pytest.mark.parametrize("names", [*itertools.combinations(OPTIONS, 2), tuple(OPTIONS)], ids=" + ".join)
+def test_options_of_a_request_together_change_no_answer(
+    engine: ReferenceEngine, names: tuple[str, ...]
+) -> None:
+    fields = {key: value for name in names for key, value in OPTIONS[name].items()}
+    for builder, drafter in (("best_first", "dflash2"), ("ddtree", "eagle3")):
+        chunks = ask(engine, QUESTIONS[0], drafter, Mechanisms(builder=builder, **fields))
+        assert facts(chunks) == facts(ask(engine, QUESTIONS[0], None))
+        assert builder in {step.mechanism for step in steps_of(chunks)}
