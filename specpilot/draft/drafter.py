@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specpilot.draft.lattice import Lattice
 
-__all__ = ["BorrowedTarget", "Draft", "Drafter", "DrafterState", "TargetDimensions"]
+__all__ = ["BorrowedTarget", "Draft", "Drafter", "DrafterState", "TargetDimensions", "TreeDrafter"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,11 @@ class Drafter(Protocol):
     def block_size(self) -> int: ...
 
     @property
+    def max_positions(self) -> int:
+        """Most positions of one draft, whatever is asked for."""
+        ...
+
+    @property
     def target_taps(self) -> tuple[int, ...]: ...
 
     @property
@@ -99,6 +104,17 @@ class Drafter(Protocol):
         token_ids : Tensor, int64, (n,)
         taps : Tensor, (n, len(target_taps) * H)
             Outputs of the tapped layers at these tokens, side by side in the order of ``target_taps``.
+        """
+        ...
+
+    def mark(self, state: DrafterState) -> object:
+        """Where the context stands, for :meth:`rewind`."""
+        ...
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Forget all context added, and all that was proposed, since ``mark`` was made for this state.
+
+        What is proposed next is then what it would have been. Marks made after this one are void.
         """
         ...
 
@@ -128,6 +144,18 @@ class Drafter(Protocol):
             states. A drafter that draws nothing states the law that is 1 on its tokens.
         num_positions
             Most drafted positions, 1 or more; ``block_size - 1`` when None.
+        """
+        ...
+
+
+@runtime_checkable
+class TreeDrafter(Protocol):
+    """A drafter that drafts otherwise for a tree than for a chain: along several paths instead of one."""
+
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """Draft a lattice to build a tree from; nothing is drawn. Parameters as those of :meth:`Drafter.propose`.
+
+        ``token_ids`` are the lattice's greedy chain.
         """
         ...
 

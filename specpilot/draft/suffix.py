@@ -15,6 +15,8 @@ stated cost of a row. A draft is a function of the request alone, so its law is 
 
 from __future__ import annotations
 
+import itertools
+import operator
 from functools import cache
 from typing import NamedTuple
 
@@ -25,6 +27,7 @@ from specpilot.draft.drafter import Draft, DrafterState
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.suffix_index import SuffixIndex
 from specpilot.draft.suffix_length import AcceptEstimate, best_length
+from specpilot.engines.mechanisms import MAX_TREE_NODES
 from specpilot.errors import EngineError
 
 __all__ = ["SuffixDrafter", "SuffixState"]
@@ -37,6 +40,13 @@ class _Prediction(NamedTuple):
     match_length: int
     agreement: float
     rate: float
+
+
+class _Mark(NamedTuple):
+    num_tokens: int
+    estimate: AcceptEstimate
+    predictions: list[_Prediction]
+    predicted_from: int
 
 
 class SuffixState:
@@ -74,6 +84,7 @@ class SuffixDrafter:
     name = "suffix"
     target_taps: tuple[int, ...] = ()
     memory_bytes = 0
+    max_positions = MAX_TREE_NODES - 1
 
     def __init__(self, block_size: int = 8, row_cost: float = 0.15) -> None:
         if block_size < 2:
@@ -94,6 +105,23 @@ class SuffixDrafter:
         index = _own(state).index
         for token_id in token_ids.tolist():
             index.append(token_id)
+
+    def mark(self, state: DrafterState) -> object:
+        """The text's length, and what is remembered of predictions. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        # Predictions are a new list for every proposal.
+        return _Mark(state.num_tokens, state.estimate.copy(), state.predictions, state.predicted_from)
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """Cut the text off, and remember what was remembered. See :class:`specpilot.draft.Drafter`."""
+        state = _own(state)
+        if not isinstance(mark, _Mark) or mark.num_tokens > state.num_tokens:
+            raise EngineError(
+                f"drafter mark: got {mark!r}, expected one of this state, of {state.num_tokens} tokens"
+            )
+        state.index.cut(mark.num_tokens)
+        state.estimate = mark.estimate.copy()
+        state.predictions, state.predicted_from = mark.predictions, mark.predicted_from
 
     def propose(
         self,
@@ -117,7 +145,7 @@ class SuffixDrafter:
         chain = self._predict(state, anchor_id, wanted)
         state.predictions, state.predicted_from = chain, state.num_tokens + 1
         count = best_length([step.rate for step in chain], self.row_cost)
-        return _certain_draft([step.token_id for step in chain[:count]], is_greedy=temperature == 0.0)
+        return _certain_draft(chain[:count], is_greedy=temperature == 0.0)
 
     def _predict(self, state: SuffixState, anchor_id: int, num_positions: int) -> list[_Prediction]:
         """The chain of most frequent continuations, up to where no further draft can pay."""
@@ -158,13 +186,16 @@ def _constants(depth: int) -> tuple[Tensor, Tensor]:
     return torch.zeros(depth, 1, 1), torch.ones(depth, 1, dtype=torch.float64)
 
 
-def _certain_draft(ids: list[int], *, is_greedy: bool) -> Draft:
+def _certain_draft(chain: list[_Prediction], *, is_greedy: bool) -> Draft:
     """A chain whose law is 1 on its own tokens: one candidate a depth."""
-    if not ids:
+    if not chain:
         return _NOTHING
-    scores, ones = _constants(len(ids))
-    token_ids = torch.tensor(ids)
-    return Draft(token_ids, None if is_greedy else ones, Lattice(token_ids[:, None], scores))
+    scores, ones = _constants(len(chain))
+    token_ids = torch.tensor([step.token_id for step in chain])
+    survival = torch.tensor(list(itertools.accumulate((step.rate for step in chain), operator.mul)))
+    return Draft(
+        token_ids, None if is_greedy else ones, Lattice(token_ids[:, None], scores), survival=survival
+    )
 
 
 _NOTHING = Draft(

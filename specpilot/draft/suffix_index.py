@@ -84,6 +84,16 @@ class SuffixIndex:
             self._before[end] = self._last[slot]
             self._last[slot] = end
 
+    def cut(self, num_tokens: int) -> None:
+        """Forget all but the first ``num_tokens``; the index is then as it was when it had so many."""
+        if not 0 <= num_tokens <= self.num_tokens:
+            raise ValueError(f"index: got a cut to {num_tokens} tokens, expected 0 to {self.num_tokens}")
+        # Backwards: a slot is then only freed after those of the grams that came later and probed past it.
+        for end in range(self.num_tokens, num_tokens, -1):
+            if end >= self._ngram:
+                self._last[self._slot(self._tokens[end - self._ngram : end])] = self._before[end]
+        self.num_tokens = num_tokens
+
     def find(self, last_id: int) -> Match | None:
         """Where the longest suffix of the text and ``last_id`` behind it has stood before; None without a match."""
         num_before = min(self.num_tokens, self._max_match - 1)

@@ -24,6 +24,12 @@ class AcceptEstimate:
         self._right = [_PRIOR_WEIGHT * share for share in _PRIOR]
         self._weight = [_PRIOR_WEIGHT] * len(_PRIOR)
 
+    def copy(self) -> AcceptEstimate:
+        """One that goes on learning on its own."""
+        twin = AcceptEstimate()
+        twin._right, twin._weight = self._right.copy(), self._weight.copy()
+        return twin
+
     def rate(self, match_length: int, agreement: float) -> float:
         """Expected share of right predictions after a match of ``match_length`` >= 1 tokens, 0 < agreement <= 1."""
         index = bisect_right(_CLASSES, match_length) - 1

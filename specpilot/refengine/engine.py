@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.recording import StepRecorder
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.base import (
     CancelToken,
     Chunk,
@@ -15,11 +18,14 @@ from specpilot.engines.base import (
     GenerateRequest,
     ScoreResult,
 )
-from specpilot.errors import RequestError
+from specpilot.engines.mechanisms import BatchMechanisms
+from specpilot.errors import ConfigError, RequestError
 from specpilot.refengine.batch_step import run_step
+from specpilot.refengine.copies import TargetCopies
 from specpilot.refengine.generation import Generation
 from specpilot.refengine.scheduler import Limits, Scheduler
 from specpilot.refengine.scoring import Scoring
+from specpilot.refengine.speculation import plan_speculation
 from specpilot.refengine.target import Target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot.sampling import JsonGrammars, new_chooser
@@ -37,6 +43,15 @@ class ReferenceEngine:
         By name. ``default_drafter`` is what the description recommends to callers that name none.
     limits
         Requests that run and wait, and the room they may take; what is beyond is refused.
+    num_lanes
+        Threads that run steps at the same time (:mod:`specpilot.refengine.lanes`), at most as many as kernels may use.
+        One only where all requests must meet in a step: for a shared node budget, and for a recorder.
+    batch
+        How the requests of a step share its rows.
+    recorder
+        Is told every verify step of requests that draft.
+    step_costs
+        What a step costs by its rows, by drafter, for trees that stop by it.
     """
 
     def __init__(
@@ -48,11 +63,27 @@ class ReferenceEngine:
         *,
         default_drafter: str | None,
         limits: Limits,
+        num_lanes: int = 1,
+        batch: BatchMechanisms | None = None,
+        recorder: StepRecorder | None = None,
+        step_costs: Mapping[str, StepCost] | None = None,
     ) -> None:
+        self.batch = batch = batch or BatchMechanisms()
+        if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
+            raise ConfigError(
+                f"prompt_rows: got {batch.prompt_rows} with max_running {limits.max_running}, expected at least as "
+                "many, so that every prompt gets a row in every step"
+            )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
+        self.copies = TargetCopies(target)
+        self._recorder, self._num_requests = recorder, itertools.count()
+        self.step_costs = step_costs
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
-        self._scheduler = Scheduler(functools.partial(run_step, target), limits)
+        is_single = batch.node_budget is not None or recorder is not None
+        self._scheduler = Scheduler(
+            functools.partial(run_step, target, batch=batch), limits, 1 if is_single else num_lanes
+        )
         weakref.finalize(self, self._scheduler.stop)
         self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 
@@ -96,13 +127,27 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
+        plan = plan_speculation(
+            self.target, drafter, request.mechanisms, self.batch, self.step_costs, self.copies
+        )
         chooser = new_chooser(
             request.sampling,
             request.prompt_ids,
             vocab_size=self.target.config.vocab_size,
             grammars=self._grammars,
         )
-        job = Generation(self.target, drafter, self.tokenizer, request, chooser, cancel or CancelToken())
+        # Callers may use an id twice.
+        record_id = f"{next(self._num_requests)}-{request.request_id}"
+        job = Generation(
+            self.target,
+            plan,
+            self.tokenizer,
+            request,
+            chooser,
+            cancel or CancelToken(),
+            self._recorder,
+            record_id,
+        )
         self._scheduler.submit(job)
         return _Answer(self, job)
 

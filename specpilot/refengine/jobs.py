@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.engines.base import CancelToken
 from specpilot.errors import EngineError, SpecPilotError
 from specpilot.refengine.state import SequenceState
+from specpilot.refengine.two_level import TwoLevelJob
+from specpilot.verify.certified_head import CertifiedHead
 
 __all__ = ["MAX_UNREAD", "PROMPT_ROWS", "Job", "OpenRows", "Outbox", "StepTimes"]
 
 PROMPT_ROWS = 64
-"""Prompt rows of one step, of all requests together: what a running answer may wait for between two of its tokens."""
+"""Prompt rows of a step, of all its requests together: what a running answer may wait for between two of its tokens."""
 
 MAX_UNREAD = 64
 """Results a request may be ahead of its reader; then it rests until one is read, and only it."""
@@ -74,13 +78,15 @@ class StepTimes:
     forward_began: float
 
 
-class Job(Protocol):
+class Job(TwoLevelJob, Protocol):
     """One request. Made by the thread that asks, run by the engine's; ``is_given_up`` may be set by any.
 
     Attributes
     ----------
     num_reserved_tokens
         Room in the memory of all running requests.
+    num_step_rows
+        Rows of one of its decoding steps, about: what it weighs beside others.
     is_over
         The last result has been put out; nothing more will be run.
     is_given_up
@@ -89,6 +95,7 @@ class Job(Protocol):
 
     cancel: CancelToken
     num_reserved_tokens: int
+    num_step_rows: int
     is_over: bool
     is_given_up: bool
 
@@ -106,6 +113,11 @@ class Job(Protocol):
     def state(self) -> SequenceState: ...
 
     @property
+    def certified_head(self) -> CertifiedHead | None:
+        """What gives the logits :meth:`accept` gets: the largest one of each row, few others. None: the full head."""
+        ...
+
+    @property
     def target_taps(self) -> tuple[int, ...]:
         """Layers whose output :meth:`accept` needs."""
         ...
@@ -115,11 +127,14 @@ class Job(Protocol):
         ...
 
     def open_rows(self, num_prompt_rows: int) -> OpenRows:
-        """Choose rows and open them in the state: so many of the prompt, or those of a step if 0."""
+        """Choose rows and open them in the state: so many of the prompt, or those of a step if 0.
+
+        Before a step's rows, :meth:`want_draft` has been asked and what it wanted has been made.
+        """
         ...
 
-    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int:
-        """Take in what the forward gave for the rows; returns how many of them are kept."""
+    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int | NDArray[np.int64]:
+        """Take in what the forward gave for the rows; returns which are kept, as ``commit_rows`` takes it."""
         ...
 
     def end_cancelled(self) -> None:

@@ -22,13 +22,14 @@ class Scoring:
 
     target_taps: tuple[int, ...] = ()
     is_blocked = False
+    certified_head = None  # every logit counts
 
     def __init__(
         self, target: Target, token_ids: Sequence[int], start: int, num_top: int, cancel: CancelToken
     ) -> None:
         self.cancel, self.is_over, self.is_given_up = cancel, False, False
         self.outbox: Outbox[ScoreResult] = Outbox()
-        self.num_reserved_tokens = len(token_ids)
+        self.num_reserved_tokens, self.num_step_rows = len(token_ids), 1
         self._target, self._ids, self._start, self._num_top = target, token_ids, start, num_top
         self._state: SequenceState | None = None
         self._begin = self._end = 0
@@ -47,6 +48,15 @@ class Scoring:
     def start(self) -> None:
         if self._state is None:
             self._state = self._target.new_state(len(self._ids))
+
+    def want_draft(self) -> None:
+        """Nothing is decoded."""
+
+    def want_q_pass(self) -> None:
+        """Nothing is decoded."""
+
+    def note_draft_time(self, draft_us: float) -> None:
+        raise AssertionError("a text that is scored wants no drafts")
 
     def open_rows(self, num_prompt_rows: int) -> OpenRows:
         self._begin = self.state.num_tokens

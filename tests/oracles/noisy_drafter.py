@@ -24,7 +24,7 @@ class NoisyState:
 class NoisyDrafter:
     """Proposes the tokens of ``known``, each with probability ``share_right``, otherwise its neighbour's id."""
 
-    name, block_size, target_taps, memory_bytes = "noisy", 8, (), 0
+    name, block_size, max_positions, target_taps, memory_bytes = "noisy", 8, 31, (), 0
 
     def __init__(self, known: Sequence[int], share_right: float) -> None:
         self._known = torch.tensor(known)
@@ -38,6 +38,14 @@ class NoisyDrafter:
     def append_context(self, state: DrafterState, token_ids: Tensor, taps: Tensor) -> None:
         assert isinstance(state, NoisyState)
         state.num_tokens += len(token_ids)
+
+    def mark(self, state: DrafterState) -> object:
+        assert isinstance(state, NoisyState)
+        return state.num_tokens
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        assert isinstance(state, NoisyState) and isinstance(mark, int)
+        state.num_tokens = mark
 
     def propose(
         self,
