@@ -34,6 +34,9 @@ TREES: dict[str, tuple[int, ...]] = {
 """Parents by name."""
 
 _ROOM = 24
+_BF16_ULP = 2.0**-8
+"""Of a number of size 1."""
+
 _NUM_TOKENS = 41
 """Committed tokens before the root."""
 
@@ -42,6 +45,8 @@ def cases() -> Iterator[Case[Any]]:
     """GDN path with attention under ancestor masks, and commit."""
     yield Case("GDN path", "sibling state leak", _check_rows, run_rows, _run_as_chain)
     yield Case("GDN path", "stale conv window", _check_rows, run_rows, _run_with_old_window)
+    yield Case("GDN WY", "sibling state leak", _check_wy, run_wy, _wy_as_chain)
+    yield Case("GDN WY", "recurrent state of one token earlier", _check_wy, run_wy, _wy_with_old_state)
     yield Case("commit", "recurrent state not replayed", _check_commit, commit, _commit_without_state)
     yield Case("commit", "keys of the first rows kept", _check_commit, commit, _commit_first_rows)
 
@@ -50,6 +55,13 @@ def cases() -> Iterator[Case[Any]]:
 def run_rows(state: SequenceState, ids: Tensor, parents: Parents) -> Tensor:
     """Hidden rows (N, H) of a tree, which stays pending."""
     state.open_rows(len(ids), parents=parents)
+    return bundled_engine().target.forward_batch(ids, [state]).hidden
+
+
+@torch.inference_mode()
+def run_wy(state: SequenceState, ids: Tensor, parents: Parents) -> Tensor:
+    """As :func:`run_rows`, Gated DeltaNet layers in the WY form."""
+    state.open_rows(len(ids), parents=parents, gdn_form="wy")
     return bundled_engine().target.forward_batch(ids, [state]).hidden
 
 
@@ -109,6 +121,33 @@ def _check_rows(run: _RunRows) -> int:
     return count
 
 
+def _check_wy(run: _RunRows) -> int:
+    """Within one unit in the last place of BF16 of the path run alone, at the row's root mean square, after all layers;
+    and so are the rows behind a commit."""
+    count = 0
+    follow = draft_ids(3)
+    for name, parents in TREES.items():
+        ids = draft_ids(len(parents))
+        for node, path in enumerate(paths_of(parents)):
+            state, plain = start(), start()
+            got = run(state, ids, np.array(parents, np.int64))[node]
+            _near_bits(f"{name}, node {node}", got, one_by_one(plain, ids[path])[-1])
+            state.commit(np.array(path, np.int64))
+            _near_bits(
+                f"{name}, behind node {node}", one_by_one(state, follow)[-1], one_by_one(plain, follow)[-1]
+            )
+            count += 2
+    return count
+
+
+def _near_bits(where: str, got: Tensor, expected: Tensor) -> None:
+    far = float((got - expected).abs().max() / expected.square().mean().sqrt())
+    if not far <= _BF16_ULP:
+        raise Deviation(
+            f"{where}: got numbers {far:.3g} of the row's size away, expected at most {_BF16_ULP:.3g}"
+        )
+
+
 def _check_commit(commit_path: _Commit) -> int:
     """After a commit the next token is what it is after the path run alone, and so are all tokens behind it."""
     count = 0
@@ -162,3 +201,20 @@ def _commit_first_rows(state: SequenceState, path: NDArray[np.int64]) -> None:
     first = state.kv.buffer[:, :, :, begin : begin + len(path)].copy()
     state.commit(path)
     state.kv.buffer[:, :, :, begin : begin + len(path)] = first
+
+
+def _wy_as_chain(state: SequenceState, ids: Tensor, parents: Parents) -> Tensor:
+    """Every row goes on from the row before it; the commit is that of the tree."""
+    rows = run_wy(state, ids, np.arange(-1, len(parents) - 1))
+    state.commit(0)
+    run_wy(state, ids, parents)
+    return rows
+
+
+def _wy_with_old_state(state: SequenceState, ids: Tensor, parents: Parents) -> Tensor:
+    """The recurrence begins one token earlier."""
+    assert state.gdn is not None
+    before = _committed(_NUM_TOKENS - 1)
+    assert before.gdn is not None
+    state.gdn.recurrent[...] = before.gdn.recurrent
+    return run_wy(state, ids, parents)

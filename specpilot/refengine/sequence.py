@@ -99,6 +99,7 @@ class DecodingSequence:
         self._tree: DraftTree | None = None
         self._lattice: Lattice | None = None
         self._cycle: QCycle | None = None
+        self._num_positions = 0
         self._gate = QGate(Q_CYCLE_COST) if plan.has_q_gate else None
         self.last_logits = torch.empty(0, target.config.vocab_size)
 
@@ -129,7 +130,7 @@ class DecodingSequence:
         self._draft = self._tree = self._lattice = self._cycle = None
         plan, chooser = self._plan, self._chooser
         num_positions = self._blocks.num_rows - 1 if self._blocks is not None else plan.num_positions or 0
-        num_positions = min(num_positions, self._room - self.state.num_tokens - 1)
+        self._num_positions = num_positions = min(num_positions, self._room - self.state.num_tokens - 1)
         if plan.drafter is None or self._draft_state is None or plan.max_rows < 2 or num_positions < 1:
             return None
         if plan.builder is None:
@@ -166,7 +167,6 @@ class DecodingSequence:
         if self._gate is not None and not self._gate.is_open():
             return None
         assert plan.drafter is not None and self._draft_state is not None and plan.builder is not None
-        assert self._draft is not None
         self._cycle = QCycle(
             plan.q_copy,
             self.state,
@@ -176,7 +176,7 @@ class DecodingSequence:
             plan.builder,
             tree,
             max_nodes=min(plan.max_rows, self._room - self.state.num_tokens),
-            num_positions=self._draft.lattice.depth,
+            num_positions=self._num_positions,
             room=self._room - self.state.num_tokens - 1,
         )
         self._open_tree(tree)

@@ -19,7 +19,8 @@ on which columns stand beside each other: the same bits. So the largest and the 
 head's. Where too many survive, or a number is not finite, the full head runs.
 
 **BF16 logits.** An engine that rounds logits to BF16 before it compares them has more ties. With
-``rounding="bfloat16"`` both sides of the comparison are rounded to BF16 first, which keeps their order, and so are the logits that come back.
+``rounding="bfloat16"`` both sides of the comparison are rounded to BF16 first, which keeps their order, and so are the
+logits that come back.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_generate_with_every_sampling_option(capsys: pytest.CaptureFixture[str],
     for options in (
         ("--repetition-penalty", "1.8"),
         ("--frequency-penalty", "2"),
-        ("--presence-penalty", "2"),
+        ("--presence-penalty", "2", "--repetition-penalty", "1.8"),
         ("--logit-bias", f"{stock['token_ids'][0]}=-100", "--logit-bias", "9=4.5"),
         ("--json-schema", str(schema)),
     ):

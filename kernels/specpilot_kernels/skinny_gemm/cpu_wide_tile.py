@@ -109,9 +109,15 @@ def _sum_up(
 
 
 def _widened(builder: Any, place: Any) -> Any:
-    """16 weights as float32; the lower halves of BF16 words are columns 0 to 7, the upper ones 8 to 15."""
+    """16 weights as float32; the lower halves of BF16 words are columns 0 to 7, the upper ones 8 to 15.
+
+    int8 weights lie in their order.
+    """
     if place.type.pointee == ir.FloatType():
         return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=4)
+    if place.type.pointee == _BYTE:
+        integers = builder.load(builder.bitcast(place, ir.VectorType(_BYTE, LANES).as_pointer()), align=1)
+        return builder.sitofp(builder.sext(integers, _WORDS), _VECTOR)
     words = builder.load(builder.bitcast(place, _PAIRS.as_pointer()), align=2)
     half = LANES // 2
     # A load that repeats itself and one shuffle of bytes is what AVX-512 makes of this.
