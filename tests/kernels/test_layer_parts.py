@@ -1,4 +1,4 @@
-"""Joined operations give the bits of the single ones, whose own tests compare them with references."""
+"""Joined operations: against their references, and with the bits of the single operations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from specpilot_kernels.layer_parts import feed_forward, norm_project, project_add
+from specpilot_kernels.layer_parts.reference import (
+    feed_forward_reference,
+    norm_project_reference,
+    project_add_reference,
+)
 from specpilot_kernels.rms_norm import rms_norm
 from specpilot_kernels.silu_mul import silu_mul
 from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm_arrays
@@ -41,6 +46,30 @@ def test_bits_are_those_of_the_single_operations(count: int, width: int, inner: 
     expected = x + skinny_gemm_arrays(gated, down)
     feed_forward(x, scale, EPS, gate_up, down)
     assert (x == expected).all() and not (x == kept).all()
+
+
+@pytest.mark.parametrize("count", ROWS)
+@pytest.mark.parametrize(("width", "inner"), SIZES)
+def test_agrees_with_its_reference(count: int, width: int, inner: int) -> None:
+    scale = rows(1, width, 2)[0]
+    wide, gate_up, down = weight(inner, width), weight(2 * inner, width), weight(width, inner)
+    exact = [torch.from_numpy(array).double() for array in (rows(count, width), scale, rows(count, inner))]
+    x, exact_scale, y = exact
+    weights = [one.unpack().double() for one in (wide, gate_up, down)]
+    got = [rows(count, width) for _ in range(2)]
+    project_add(got[0], rows(count, inner), down)
+    feed_forward(got[1], scale, EPS, gate_up, down)
+    pairs = [
+        (
+            norm_project(rows(count, width), scale, EPS, wide),
+            norm_project_reference(x, exact_scale, EPS, weights[0]),
+        ),
+        (got[0], project_add_reference(x, y, weights[2])),
+        (got[1], feed_forward_reference(x, exact_scale, EPS, weights[1], weights[2])),
+    ]
+    for one, truth in pairs:
+        error = np.abs(one - truth.numpy()).max()
+        assert error <= 1e-5 * max(1.0, float(truth.abs().max()))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
