@@ -30,8 +30,8 @@ class Lane:
 
     @property
     def num_rows(self) -> int:
-        """Rows of a decoding step of all jobs, by which lanes are balanced."""
-        return sum(job.num_step_rows for job in self.jobs)
+        """Rows of a decoding step of all jobs that go on, by which lanes are balanced."""
+        return sum(job.num_step_rows for job in self.jobs if not (job.is_over or job.is_given_up))
 
 
 class Lanes:

@@ -25,6 +25,7 @@ logits that come back.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -129,7 +130,7 @@ class CertifiedHead:
         self._slack = roundings / (1 - roundings) * (copy_norms + exact_norms) * _UP
         self._floor = (1 + scales) * num_inputs * _SMALLEST
         integer_norms = np.divide(copy_norms, scales, out=np.zeros_like(scales), where=scales > 0)
-        self.counts = HeadCounts()
+        self.counts, self._counting = HeadCounts(), threading.Lock()
         self._largest_norm = float(max(exact_norms.max(), copy_norms.max(), integer_norms.max()))
 
     @property
@@ -168,9 +169,10 @@ class CertifiedHead:
         kept = self.survivors(x)
         counts = kept.sum(1)
         is_full = counts > self.max_survivors
-        self.counts.num_rows += len(counts)
-        self.counts.num_survivors += int(counts.sum())
-        self.counts.num_full += int(is_full.sum())
+        with self._counting:  # steps run on several threads
+            self.counts.num_rows += len(counts)
+            self.counts.num_survivors += int(counts.sum())
+            self.counts.num_full += int(is_full.sum())
         logits = np.full(kept.shape, -np.inf, np.float32)
         if is_full.any():
             logits[is_full] = skinny_gemm_arrays(np.ascontiguousarray(x[is_full]), self._weight)

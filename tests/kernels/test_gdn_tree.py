@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,22 +131,27 @@ def test_the_wy_form_errs_at_most_twice_as_much_as_torch(case: Case, name: str) 
 
 
 def reference(case: Case, rows: Tensor, parents: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """The WY form in torch; in float64 the paths one by one give the same."""
     weights, memory = case.weights, case.memory
-    tensors = (
-        rows,
-        torch.from_numpy(memory.window[LAYER]),
-        torch.from_numpy(memory.recurrent[LAYER]),
-        weights.taps,
-        weights.rate,
-        weights.dt_bias,
-        weights.norm_weight,
-    )
-    eps = {"unit_eps": weights.unit_eps, "norm_eps": weights.norm_eps}
-    converted = [tensor.to(dtype) for tensor in tensors]
-    out, *_ = gdn_wy_reference(*converted, parents, num_groups=weights.num_groups, **eps)  # type: ignore[arg-type]
+
+    def run(form: Callable[..., Any]) -> Any:
+        return form(
+            rows.to(dtype),
+            torch.from_numpy(memory.window[LAYER]).to(dtype),
+            torch.from_numpy(memory.recurrent[LAYER]).to(dtype),
+            weights.taps.to(dtype),
+            weights.rate.to(dtype),
+            weights.dt_bias.to(dtype),
+            weights.norm_weight.to(dtype),
+            parents,
+            num_groups=weights.num_groups,
+            unit_eps=weights.unit_eps,
+            norm_eps=weights.norm_eps,
+        )
+
+    out: Tensor = run(gdn_wy_reference)[0]
     if dtype is torch.float64:
-        by_paths = gdn_tree_reference(*converted, parents, num_groups=weights.num_groups, **eps)  # type: ignore[arg-type]
-        torch.testing.assert_close(out, by_paths, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(out, run(gdn_tree_reference), rtol=1e-10, atol=1e-10)
     return out
 
 
@@ -284,7 +290,7 @@ def test_wrong_trees_forms_and_paths_are_refused() -> None:
             gdn_commit(segments, [np.array(kept)])
     with pytest.raises(ValueError, match="got rows"):
         gdn_commit(segments, [3])
-    for parents, message in (
+    wrong: list[tuple[Any, str]] = [
         (np.array([0, 0]), "got 0 for row 0 of 2, expected -1, the root's"),
         (np.array([-1, 1]), "got 1 for row 1 of 2, expected 0 to 0"),
         (np.array([-1, 0, 2, 1]), "got 2 for row 2"),
@@ -292,6 +298,7 @@ def test_wrong_trees_forms_and_paths_are_refused() -> None:
         (np.empty(0, np.int64), "at least one row"),
         (np.array([-1, 0], np.int32), "int32"),
         (np.array([[-1, 0]]), r"got \(1, 2\)"),
-    ):
+    ]
+    for parents, message in wrong:
         with pytest.raises(ValueError, match=message):
             RowTree(parents)

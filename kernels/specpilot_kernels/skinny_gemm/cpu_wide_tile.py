@@ -35,7 +35,6 @@ _BYTE = ir.IntType(8)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _PAIRS = ir.VectorType(_WORD, LANES // 2)
 _WORDS = ir.VectorType(_WORD, LANES)
-_BYTES = ir.VectorType(_BYTE, LANES)
 _cgutils: Any = cgutils
 _intrinsic: Callable[[Any], Callable[..., Any]] = intrinsic
 
@@ -110,11 +109,14 @@ def _sum_up(
 
 
 def _widened(builder: Any, place: Any) -> Any:
-    """16 weights, float32, int8 or BF16, as float32; the lower halves of BF16 words are columns 0 to 7, the upper ones 8 to 15."""
+    """16 weights as float32; the lower halves of BF16 words are columns 0 to 7, the upper ones 8 to 15.
+
+    int8 weights lie in their order.
+    """
     if place.type.pointee == ir.FloatType():
         return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=4)
     if place.type.pointee == _BYTE:
-        integers = builder.load(builder.bitcast(place, _BYTES.as_pointer()), align=1)
+        integers = builder.load(builder.bitcast(place, ir.VectorType(_BYTE, LANES).as_pointer()), align=1)
         return builder.sitofp(builder.sext(integers, _WORDS), _VECTOR)
     words = builder.load(builder.bitcast(place, _PAIRS.as_pointer()), align=2)
     half = LANES // 2

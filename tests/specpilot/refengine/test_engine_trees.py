@@ -229,7 +229,7 @@ def test_a_drafter_that_fails_for_a_tree_ends_its_request_alone(engine: Referenc
 
     asked = [request(engine, question, "dflash2", TREE) for question in QUESTIONS]
     expected = [facts(list(engine.generate(one))) for one in asked]
-    engine.drafters["dflash2"] = Failing()  # type: ignore[assignment]
+    engine.drafters["dflash2"] = Failing()
     try:
         answers = [engine.generate(one) for one in asked]
         errors = []
@@ -255,3 +255,25 @@ def test_wy_form_in_serve_mode_departs_at_near_ties_only() -> None:
         assert max(margins) < 0.02
         assert {step.mechanism for step in steps_of(chunks)} == {"best_first"}
         assert len(chunks) < len(tokens(chunks))
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "nodes": {"num_nodes": 24},
+    "positions": {"num_positions": 11},
+    "cost": {"is_cost_aware": True},
+    "two levels": {"q_weights": "int8"},
+    "gate": {"q_weights": "int6", "is_q_gated": True},
+    "certified head": {"has_certified_head": True},
+}
+
+
+@pytest.mark.parametrize("names", [*itertools.combinations(OPTIONS, 2), tuple(OPTIONS)], ids=" + ".join)
+def test_options_of_a_request_together_change_no_answer(
+    engine: ReferenceEngine, names: tuple[str, ...]
+) -> None:
+    fields = {key: value for name in names for key, value in OPTIONS[name].items()}
+    pairs: tuple[tuple[Builder, str], ...] = (("best_first", "dflash2"), ("ddtree", "eagle3"))
+    for builder, drafter in pairs:
+        chunks = ask(engine, QUESTIONS[0], drafter, Mechanisms(builder=builder, **fields))
+        assert facts(chunks) == facts(ask(engine, QUESTIONS[0], None))
+        assert builder in {step.mechanism for step in steps_of(chunks)}

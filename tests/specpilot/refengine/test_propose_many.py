@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specpilot.draft import Draft, Drafter
+from specpilot.draft import Draft, Drafter, DrafterState
 from specpilot.draft.proposals import BatchDrafter, ProposeRequest, propose_all
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
@@ -20,8 +20,8 @@ def engine() -> ReferenceEngine:
 
 
 @torch.inference_mode()
-def states_of(engine: ReferenceEngine, drafter: Drafter) -> list[object]:
-    states = []
+def states_of(engine: ReferenceEngine, drafter: Drafter) -> list[DrafterState]:
+    states = list[DrafterState]()
     for length in LENGTHS:
         ids = torch.arange(length) * 7 % 4000 + length
         taps = engine.target.forward(ids, engine.target.new_state(length), taps=drafter.target_taps).taps
@@ -60,7 +60,7 @@ def test_together_is_alone(
 
     def requests() -> list[ProposeRequest]:
         return [
-            ProposeRequest(state, anchor, temperature, torch.Generator().manual_seed(index), count)  # type: ignore[arg-type]
+            ProposeRequest(state, anchor, temperature, torch.Generator().manual_seed(index), count)
             for index, (state, anchor, temperature, count) in enumerate(
                 zip(states, ANCHORS, temperatures, positions, strict=True)
             )
