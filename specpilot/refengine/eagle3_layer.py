@@ -96,8 +96,10 @@ class Eagle3Layer:
             parts.append(KvPart(cache, 1, position))
         projected = self._query_key_value.arrays(self._fuse(embedded, hidden))
         attended = batch_attention(projected, KvSegments(parts), 0, self._scales, self._rotation, None)
-        hidden = hidden + self._out.arrays(attended)
-        return hidden + self._mlp.arrays(self._post_norm.arrays(hidden))
+        hidden = hidden.copy()
+        self._out.add_to(hidden, attended)
+        self._mlp.add_to(hidden, self._post_norm)
+        return hidden
 
     def step_paths(
         self, cache: KvMemory, position: int, embedded: _Array, hidden: _Array, paths: Sequence[_Array]

@@ -48,7 +48,9 @@ def test_the_probes_lattice_is_the_drafters(probe: ModuleType, is_right: bool) -
     drafter.append_context(state, prompt[:-1], taps)
     anchor = int(prompt[-1])
     draft = drafter.propose(state, anchor)
-    base = engine.target.logits(torch.from_numpy(drafter.block_hidden([state], [anchor], [len(draft.token_ids)])))
+    base = engine.target.logits(
+        torch.from_numpy(drafter.block_hidden([state], [anchor], [len(draft.token_ids)]))
+    )
     markov = drafter._markov
     w1, w2 = torch.from_numpy(markov._w1), torch.from_numpy(markov._w2)
     # The negative control: a head with its two tables exchanged says something else.
