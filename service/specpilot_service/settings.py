@@ -133,9 +133,7 @@ class Settings(BaseSettings):
     @classmethod
     def _refuse_empty_path(cls, value: object) -> object:
         if value == "":
-            raise ValueError(
-                "an empty path would mean the current folder; leave it out for the default"
-            )
+            raise ValueError("an empty path would mean the current folder; leave it out for the default")
         return value
 
     @model_validator(mode="after")
