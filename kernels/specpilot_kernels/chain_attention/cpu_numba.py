@@ -10,9 +10,6 @@ they are.
 
 A row of a tree sees, after the committed tokens, the rows of its path from the root, at the places they would have in a
 chain. They lie in the cache by row number, so each of them is looked up; places decide windows, blocks and every sum.
-
-Inner functions take one-dimensional arrays and offsets, since making a view of an array costs as much as 100
-multiply-adds.
 """
 
 from __future__ import annotations
@@ -22,130 +19,25 @@ from typing import Any
 import numba
 import numpy as np
 
+from specpilot_kernels.chain_attention.cpu_block import (
+    add_values,
+    add_values_of_two,
+    score,
+    scores,
+    softmax_numerators,
+)
 from specpilot_kernels.cpu_attention import norm_and_rotate
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_math import exp, sigmoid
+from specpilot_kernels.cpu_math import sigmoid
 from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
-from specpilot_kernels.cpu_vector import (
-    LANES,
-    add,
-    fma,
-    largest,
-    load,
-    maximum,
-    splat,
-    splat_at,
-    store,
-    store_one,
-    total,
-)
+from specpilot_kernels.cpu_vector import LANES
 from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS, PARENT
 
 __all__ = ["BLOCK_TOKENS", "ROW_CHUNK", "attend"]
 
 BLOCK_TOKENS = 64
 ROW_CHUNK = 8
-_WIDE = 4 * LANES
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_LOWEST = np.float32(-np.inf)
-
-
-@inlined
-def _scores(
-    query: Any, query_at: int, dim: int, keys: Any, keys_at: int, first: int, last: int, out: Any, out_at: int
-) -> None:
-    """Products of a query with the keys of tokens ``first`` to ``last - 1``; offsets are those of token 0."""
-    token = first
-    while token + 4 <= last:
-        at = keys_at + token * dim
-        a = b = c = d = splat(_ZERO)
-        for i in range(0, dim, LANES):
-            q = load(query, query_at + i)
-            a = fma(q, load(keys, at + i), a)
-            b = fma(q, load(keys, at + dim + i), b)
-            c = fma(q, load(keys, at + 2 * dim + i), c)
-            d = fma(q, load(keys, at + 3 * dim + i), d)
-        at = out_at + token
-        store_one(out, at, total(a))
-        store_one(out, at + 1, total(b))
-        store_one(out, at + 2, total(c))
-        store_one(out, at + 3, total(d))
-        token += 4
-    for rest in range(token, last):
-        _score(query, query_at, dim, keys, keys_at + rest * dim, out, out_at + rest)
-
-
-@inlined
-def _score(query: Any, query_at: int, dim: int, keys: Any, key_at: int, out: Any, out_at: int) -> None:
-    a = splat(_ZERO)
-    for i in range(0, dim, LANES):
-        a = fma(load(query, query_at + i), load(keys, key_at + i), a)
-    store_one(out, out_at, total(a))
-
-
-@inlined
-def _softmax_numerators(scores: Any, first: int, last: int) -> Any:
-    """Turn scores into exp(score - highest); returns their sum. Numbers outside ``first`` to ``last - 1`` become 0."""
-    for i in range(first):
-        scores[i] = _LOWEST
-    for i in range(last, scores.shape[0]):
-        scores[i] = _LOWEST
-    sixteen = splat(_LOWEST)
-    for i in range(0, scores.shape[0], LANES):
-        sixteen = maximum(load(scores, i), sixteen)
-    highest = largest(sixteen)
-    for i in range(scores.shape[0]):
-        scores[i] = exp(scores[i] - highest)
-    sums = splat(_ZERO)
-    for i in range(0, scores.shape[0], LANES):
-        sums = add(sums, load(scores, i))
-    return total(sums)
-
-
-@inlined
-def _add_values(
-    weights: Any,
-    weights_at: int,
-    values: Any,
-    values_at: int,
-    dim: int,
-    first: int,
-    stem: int,
-    last: int,
-    slots: Any,
-    slots_at: int,
-    out: Any,
-    out_at: int,
-) -> None:
-    """out += sum of weight times value over tokens ``first`` to ``last - 1``, those from ``stem`` on by their slots."""
-    wide_end, looked_up = dim - dim % _WIDE, max(first, stem)
-    for i in range(0, wide_end, _WIDE):
-        a = b = c = d = splat(_ZERO)
-        for token in range(first, stem):
-            at, weight = values_at + token * dim + i, splat_at(weights, weights_at + token)
-            a = fma(weight, load(values, at), a)
-            b = fma(weight, load(values, at + LANES), b)
-            c = fma(weight, load(values, at + 2 * LANES), c)
-            d = fma(weight, load(values, at + 3 * LANES), d)
-        for token in range(looked_up, last):
-            at, weight = values_at + slots[slots_at + token] * dim + i, splat_at(weights, weights_at + token)
-            a = fma(weight, load(values, at), a)
-            b = fma(weight, load(values, at + LANES), b)
-            c = fma(weight, load(values, at + 2 * LANES), c)
-            d = fma(weight, load(values, at + 3 * LANES), d)
-        at = out_at + i
-        store(out, at, add(load(out, at), a))
-        store(out, at + LANES, add(load(out, at + LANES), b))
-        store(out, at + 2 * LANES, add(load(out, at + 2 * LANES), c))
-        store(out, at + 3 * LANES, add(load(out, at + 3 * LANES), d))
-    for i in range(wide_end, dim, LANES):
-        a = splat(_ZERO)
-        for token in range(first, stem):
-            a = fma(splat_at(weights, weights_at + token), load(values, values_at + token * dim + i), a)
-        for token in range(looked_up, last):
-            at = values_at + slots[slots_at + token] * dim + i
-            a = fma(splat_at(weights, weights_at + token), load(values, at), a)
-        store(out, out_at + i, add(load(out, out_at + i), a))
 
 
 @inlined
@@ -216,7 +108,7 @@ def _attend_chunk(
     first_block = _first_seen(lowest, window) // BLOCK_TOKENS * BLOCK_TOKENS
     # Scores of all rows and heads; after the softmax, weights.
     size = (end + LANES) // LANES * LANES
-    scores = np.empty(num_rows * num_heads * size, np.float32)
+    weights = np.empty(num_rows * num_heads * size, np.float32)
     out_flat, slots_flat, height = out.reshape(-1), slots.reshape(-1), slots.shape[1]
     for group in range(num_groups):
         cache_at = group * capacity * dim
@@ -227,18 +119,18 @@ def _attend_chunk(
                 stem, slots_at = min(last, in_order), m * height - in_order
                 for head in range(group * per_group, (group + 1) * per_group):
                     at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
-                    _scores(queries, at, dim, keys, cache_at, first, stem, scores, scores_at)
+                    scores(queries, at, dim, keys, cache_at, first, stem, weights, scores_at)
                     for token in range(max(first, stem), last):
                         key_at = cache_at + slots_flat[slots_at + token] * dim
-                        _score(queries, at, dim, keys, key_at, scores, scores_at + token)
+                        score(queries, at, dim, keys, key_at, weights, scores_at + token)
     for m in range(num_rows):
         seen = _first_seen(places[m], window)
         before = seen // LANES * LANES
         for head in range(num_heads):
             at, count = (m * num_heads + head) * size, ends[m]
             padded = (count + LANES - 1) // LANES * LANES
-            row_scores = scores[at + before : at + padded]
-            denominator = _softmax_numerators(row_scores, seen - before, count - before)
+            row_scores = weights[at + before : at + padded]
+            denominator = softmax_numerators(row_scores, seen - before, count - before)
             # Queries are done with; their place keeps what the sum of values is multiplied by.
             for i in range(head * dim, (head + 1) * dim):
                 gate = sigmoid(projected[row + m, gates_at + i]) if is_gated else _ONE
@@ -251,22 +143,41 @@ def _attend_chunk(
                 first = max(block, _first_seen(places[m], window))
                 last = min(block + BLOCK_TOKENS, ends[m])
                 stem, slots_at = min(last, in_order), m * height - in_order
-                for head in range(group * per_group, (group + 1) * per_group):
+                head, end_head = group * per_group, (group + 1) * per_group
+                while head < end_head:
                     at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
-                    _add_values(
-                        scores,
-                        scores_at,
-                        values,
-                        cache_at,
-                        dim,
-                        first,
-                        stem,
-                        last,
-                        slots_flat,
-                        slots_at,
-                        out_flat,
-                        at,
-                    )
+                    if head + 1 < end_head:
+                        add_values_of_two(
+                            weights,
+                            scores_at,
+                            size,
+                            values,
+                            cache_at,
+                            dim,
+                            first,
+                            stem,
+                            last,
+                            slots_flat,
+                            slots_at,
+                            out_flat,
+                            at,
+                        )
+                    else:
+                        add_values(
+                            weights,
+                            scores_at,
+                            values,
+                            cache_at,
+                            dim,
+                            first,
+                            stem,
+                            last,
+                            slots_flat,
+                            slots_at,
+                            out_flat,
+                            at,
+                        )
+                    head += 2
     for i in range(row * width, (row + num_rows) * width):
         out_flat[i] *= queries[i]
 
