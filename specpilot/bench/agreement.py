@@ -31,7 +31,7 @@ from specpilot.refengine.target import Target
 
 __all__ = ["Agreement", "agreement_report", "count_agreement", "main"]
 
-NUM_RESAMPLES = 2_000
+_NUM_RESAMPLES = 2_000
 
 
 @dataclass
@@ -137,7 +137,7 @@ def _interval(
 ) -> tuple[float, float] | tuple[None, None]:
     if not sum(positions):
         return None, None
-    draw = np.random.default_rng(seed).integers(0, len(positions), (NUM_RESAMPLES, len(positions)))
+    draw = np.random.default_rng(seed).integers(0, len(positions), (_NUM_RESAMPLES, len(positions)))
     shares = np.array(equal)[draw].sum(1) / np.array(positions)[draw].sum(1)
     low, high = np.quantile(shares, (0.025, 0.975))
     return float(low), float(high)

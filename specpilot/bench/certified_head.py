@@ -23,7 +23,7 @@ from specpilot_kernels.testing import cpu_name, quantile, time_in_turns
 
 __all__ = ["head_report", "main"]
 
-PROMPTS = ("What is 12 times 7?", "Write a Python function that adds two numbers.", "Tell me about rivers.")
+_PROMPTS = ("What is 12 times 7?", "Write a Python function that adds two numbers.", "Tell me about rivers.")
 
 
 @torch.inference_mode()
@@ -38,7 +38,7 @@ def head_report(
         The heads disagree.
     """
     target, head = engine.target, engine.copies.certified_head()
-    hidden = torch.cat([_hidden(engine, prompt, num_tokens) for prompt in PROMPTS])
+    hidden = torch.cat([_hidden(engine, prompt, num_tokens) for prompt in _PROMPTS])
     result = head.rows(hidden)
     full = target.logits(hidden).numpy().argmax(1)
     if not np.array_equal(result.argmax_ids, full):
