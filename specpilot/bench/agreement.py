@@ -161,7 +161,9 @@ def main() -> None:
     # In turns, so that a limit takes as many of each set.
     longest = max(map(len, sets))
     chosen = [requests[index] for index in range(longest) for requests in sets if index < len(requests)]
-    prompts = [engine.apply_chat_template([{"role": "user", "content": request.turns[0]}]) for request in chosen]
+    prompts = [
+        engine.apply_chat_template([{"role": "user", "content": request.turns[0]}]) for request in chosen
+    ]
     report = agreement_report(
         engine,
         prompts,
@@ -171,7 +173,11 @@ def main() -> None:
         num_rows=options.rows,
         has_head=not options.exact_head,
     )
-    report |= {"model": engine.describe().model_id, "commit": find_commit(), "versions": dict(find_versions())}
+    report |= {
+        "model": engine.describe().model_id,
+        "commit": find_commit(),
+        "versions": dict(find_versions()),
+    }
     text = json.dumps(report, indent=1)
     if options.out is None:
         sys.stdout.write(text + "\n")

@@ -32,7 +32,17 @@ from specpilot.refengine.engine import ReferenceEngine
 from specpilot.replay.records import read_records
 from specpilot.replay.report import replay_rows
 
-__all__ = ["batching_rows", "builder_rows", "main", "markdown_table", "two_level_rows"]
+__all__ = [
+    "CONCURRENCY",
+    "MORE_POSITIONS",
+    "NODES",
+    "Row",
+    "batching_rows",
+    "builder_rows",
+    "main",
+    "markdown_table",
+    "two_level_rows",
+]
 
 NODES = (8, 16, 32, 63)
 MORE_POSITIONS = 15
