@@ -120,16 +120,21 @@ class Settings(BaseSettings):
     stall_timeout_s: float = Field(
         default=60.0, gt=0, description="a client that takes no bytes for so long is cut off"
     )
+    record: Path | None = Field(
+        default=None,
+        description="folder that gets a recording of every verify step, in a folder of this start; "
+        "see `specpilot replay`",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe log shown"
     )
 
-    @field_validator("model", mode="before")
+    @field_validator("model", "record", mode="before")
     @classmethod
     def _refuse_empty_path(cls, value: object) -> object:
         if value == "":
             raise ValueError(
-                "an empty path would mean the current folder; leave it out for the bundled model"
+                "an empty path would mean the current folder; leave it out for the default"
             )
         return value
 

@@ -31,7 +31,7 @@ from specpilot.refengine.target import Target
 
 __all__ = ["Agreement", "agreement_report", "count_agreement", "main"]
 
-NUM_RESAMPLES = 2_000
+_NUM_RESAMPLES = 2_000
 
 
 @dataclass
@@ -137,7 +137,7 @@ def _interval(
 ) -> tuple[float, float] | tuple[None, None]:
     if not sum(positions):
         return None, None
-    draw = np.random.default_rng(seed).integers(0, len(positions), (NUM_RESAMPLES, len(positions)))
+    draw = np.random.default_rng(seed).integers(0, len(positions), (_NUM_RESAMPLES, len(positions)))
     shares = np.array(equal)[draw].sum(1) / np.array(positions)[draw].sum(1)
     low, high = np.quantile(shares, (0.025, 0.975))
     return float(low), float(high)
@@ -161,7 +161,9 @@ def main() -> None:
     # In turns, so that a limit takes as many of each set.
     longest = max(map(len, sets))
     chosen = [requests[index] for index in range(longest) for requests in sets if index < len(requests)]
-    prompts = [engine.apply_chat_template([{"role": "user", "content": request.turns[0]}]) for request in chosen]
+    prompts = [
+        engine.apply_chat_template([{"role": "user", "content": request.turns[0]}]) for request in chosen
+    ]
     report = agreement_report(
         engine,
         prompts,
@@ -171,7 +173,11 @@ def main() -> None:
         num_rows=options.rows,
         has_head=not options.exact_head,
     )
-    report |= {"model": engine.describe().model_id, "commit": find_commit(), "versions": dict(find_versions())}
+    report |= {
+        "model": engine.describe().model_id,
+        "commit": find_commit(),
+        "versions": dict(find_versions()),
+    }
     text = json.dumps(report, indent=1)
     if options.out is None:
         sys.stdout.write(text + "\n")

@@ -15,15 +15,15 @@ from specpilot.errors import ConfigError
 
 __all__ = ["add_to"]
 
-Records = Annotated[list[Path], typer.Option(help="Recorded files, or folders of them; may be given again.")]
-Nodes = Annotated[
+_Records = Annotated[list[Path], typer.Option(help="Recorded files, or folders of them; may be given again.")]
+_Nodes = Annotated[
     list[int] | None,
     typer.Option(min=1, help="N, verified rows of a step, root included; may be given again."),
 ]
-OfDrafter = Annotated[
+_OfDrafter = Annotated[
     str | None, typer.Option(help="Only steps of this drafter. Default: all, which must be one.")
 ]
-Picture = Annotated[Path | None, typer.Option(help="Write tau against N as an SVG file.")]
+_Picture = Annotated[Path | None, typer.Option(help="Write tau against N as an SVG file.")]
 
 _NODES = (8, 16, 32, 63)
 
@@ -72,11 +72,11 @@ def _record(
 
 
 def _run(
-    records: Records,
+    records: _Records,
     builder: Annotated[list[str], typer.Option(help="Tree builder; may be given again.")],
-    nodes: Nodes = None,
-    drafter: OfDrafter = None,
-    picture: Picture = None,
+    nodes: _Nodes = None,
+    drafter: _OfDrafter = None,
+    picture: _Picture = None,
     json: Json = False,
 ) -> Outcome:
     """Select and accept again with other tree builders: tau, accepted by depth, expected tokens."""
@@ -84,10 +84,10 @@ def _run(
 
 
 def _oracle(
-    records: Records,
-    nodes: Nodes = None,
-    drafter: OfDrafter = None,
-    picture: Picture = None,
+    records: _Records,
+    nodes: _Nodes = None,
+    drafter: _OfDrafter = None,
+    picture: _Picture = None,
     json: Json = False,
 ) -> Outcome:
     """The tau of the best tree there is on every lattice."""

@@ -121,7 +121,8 @@ def _check_policy(policy: type[BlockPolicy]) -> int:
 
 def _block(accepted: Sequence[float], expected: Sequence[float]) -> int:
     """8 rows while the forecast fills less than half of their 7 drafts, 12 while less than half of 11, else 16."""
-    forecast = (_recent_mean(accepted) + _recent_mean(expected)) / 2
+    correct, hoped = _recent_mean(accepted), _recent_mean(expected)
+    forecast = expected[-1] * correct / hoped if correct and hoped else 0.0
     return 8 if forecast < 3.5 else 12 if forecast < 5.5 else 16
 
 

@@ -58,7 +58,7 @@ def cases() -> Iterator[Case[Any]]:
     yield Case("shared budget", "equal shares", _check_share, share_nodes, _equal_shares)
 
 
-def paths_of(tree: DraftTree) -> list[Path]:
+def _paths_of(tree: DraftTree) -> list[Path]:
     """Tokens below the root of every node, in the tree's order."""
     tokens = tree.token_ids.tolist()
     return [tuple(tokens[node] for node in tree.path(number)[1:]) for number in range(tree.num_nodes)]
@@ -70,7 +70,7 @@ def _check_scores(
     """The tree has as many nodes as it may, each exists and has its score, and they are the best there are."""
     expect_equal(f"{where}: nodes", tree.num_nodes, min(num_nodes, len(expected)))
     expect_equal(f"{where}: root token", int(tree.token_ids[0]), _ROOT)
-    for number, path in enumerate(paths_of(tree)):
+    for number, path in enumerate(_paths_of(tree)):
         if path not in paths:
             raise Deviation(f"{where}: node {number} is {path}, expected a path of the lattice")
         expect_near(f"{where}: log-probability of node {path}", float(tree.logprobs[number]), paths[path])
@@ -114,7 +114,7 @@ def _check_permuted(what: str, build: _Build, lattice: Lattice) -> int:
         for num_nodes in _SIZES:
             got, expected = build(other, _ROOT, num_nodes), build(lattice, _ROOT, num_nodes)
             expect_equal(
-                f"{what}, candidates in another order, N = {num_nodes}", paths_of(got), paths_of(expected)
+                f"{what}, candidates in another order, N = {num_nodes}", _paths_of(got), _paths_of(expected)
             )
     return 4 * len(_SIZES)
 
@@ -127,7 +127,7 @@ def _check_wide(build: _Build) -> int:
         tree = build(lattice, _ROOT, _WIDE_NODES)
         expect_equal(f"seed {seed}: nodes", tree.num_nodes, _WIDE_NODES)
         expected = _plain_search(lattice, _WIDE_NODES)
-        for number, path in enumerate(paths_of(tree)):
+        for number, path in enumerate(_paths_of(tree)):
             expect_near(
                 f"seed {seed}: score of place {number}", float(tree.logprobs[number]), expected[number][0]
             )
@@ -199,7 +199,7 @@ def _check_sequoia(build: _Build) -> int:
         paths = every_path(lattice)
         tree = build(lattice, _ROOT, num_nodes)
         shape = []
-        for path in paths_of(tree)[1:]:
+        for path in _paths_of(tree)[1:]:
             ranks = []
             for length in range(1, len(path) + 1):
                 siblings = [one for one in paths if len(one) == length and one[:-1] == path[: length - 1]]
@@ -233,7 +233,7 @@ def _check_share(share: _Share) -> int:
                 expect_near(f"{where}: the score of place {number}", score, best[number])
             for place, tree in enumerate(trees):
                 alone = own(lattices[place], _ROOT, tree.num_nodes)
-                expect_equal(f"{where}: share of request {place}", paths_of(tree), paths_of(alone))
+                expect_equal(f"{where}: share of request {place}", _paths_of(tree), _paths_of(alone))
             count += 1
     return count
 

@@ -29,7 +29,7 @@ from specpilot.verify import TreeWalk
 
 __all__ = ["AcceptsOneMore", "EmitsQTokens", "cases"]
 
-Chooser = type[TokenChooser]
+_Chooser = type[TokenChooser]
 _WHOLE_PROMPT_ROWS = 384
 
 
@@ -103,10 +103,10 @@ def _drafters() -> list[str]:
     return list(bundled_engine().drafters)
 
 
-def _alone(mechanisms: Mechanisms) -> Callable[[Chooser], int]:
+def _alone(mechanisms: Mechanisms) -> Callable[[_Chooser], int]:
     """One request at a time, every drafter that drafts as many positions."""
 
-    def check(chooser: Chooser) -> int:
+    def check(chooser: _Chooser) -> int:
         count = 0
         for drafter in _drafters():
             most = bundled_engine().drafters[drafter].max_positions
@@ -121,11 +121,11 @@ def _alone(mechanisms: Mechanisms) -> Callable[[Chooser], int]:
     return check
 
 
-def _two_levels(copy: QWeights) -> Callable[[Chooser], int]:
+def _two_levels(copy: QWeights) -> Callable[[_Chooser], int]:
     """With the copy as it is, and with one whose every logit belongs to the token before."""
     mechanisms = Mechanisms("best_first", 16, q_weights=copy)
 
-    def check(chooser: Chooser) -> int:
+    def check(chooser: _Chooser) -> int:
         class Misled(chooser):  # type: ignore[misc, valid-type]
             def guess_path(self, logits: Tensor, tree: DraftTree) -> TreeWalk:
                 walk: TreeWalk = super().guess_path(logits.roll(1, -1), tree)
@@ -136,10 +136,10 @@ def _two_levels(copy: QWeights) -> Callable[[Chooser], int]:
     return check
 
 
-def _together(batch: BatchMechanisms) -> Callable[[Chooser], int]:
+def _together(batch: BatchMechanisms) -> Callable[[_Chooser], int]:
     """All requests in every step."""
 
-    def check(chooser: Chooser) -> int:
+    def check(chooser: _Chooser) -> int:
         count = 0
         for drafter in _drafters():
             if batch.has_drafter_blocks and bundled_engine().drafters[drafter].max_positions < 15:

@@ -157,6 +157,8 @@ class CertifiedHead:
         with np.errstate(over="ignore", invalid="ignore"):
             scores, bounds = self.screen(hidden), self.error_bounds(hidden)
             upper, lower = scores + bounds, (scores - bounds).max(1)
+            # Of a row with a number that is none, nothing is certain.
+            is_bounded &= np.isfinite(lower)
             if self.rounding == "bfloat16":
                 upper, lower = _to_bfloat16(upper, np.inf), _to_bfloat16(lower, -np.inf)
             kept: NDArray[np.bool_] = upper >= lower[:, None]

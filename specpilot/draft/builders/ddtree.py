@@ -15,15 +15,12 @@ lattice rules out. Columns of one depth with the same token, which a drafter tha
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from specpilot.draft.builders.base import arrays_of, refuse_flaw
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.tree import DraftTree
-from specpilot_kernels.draft_tree import FlawError, best_nodes
+from specpilot_kernels.draft_tree import FlawError, best_nodes, marginal_edges
 
-__all__ = ["DDTreeBuilder", "marginals"]
+__all__ = ["DDTreeBuilder"]
 
 
 class DDTreeBuilder:
@@ -37,35 +34,8 @@ class DDTreeBuilder:
     def build(self, lattice: Lattice, root_id: int, num_nodes: int) -> DraftTree:
         ids, edges = arrays_of(lattice)
         try:
-            best_nodes([ids], [edges], [lattice.are_logprobs], [root_id], 1)  # refuses scores that are none
-            with np.errstate(divide="ignore"):
-                laws = np.log(np.minimum(marginals(lattice), 1.0)).astype(np.float32)
-            rows = np.where(edges > -np.inf, laws[:, None, :], np.float32(-np.inf))
-            (tree,) = best_nodes([ids], [rows], [True], [root_id], num_nodes)
+            _, rows = marginal_edges(ids, edges, are_logprobs=lattice.are_logprobs)
         except FlawError as error:
             refuse_flaw(error)
+        (tree,) = best_nodes([ids], [rows], [True], [root_id], num_nodes)
         return DraftTree(*tree)
-
-
-def marginals(lattice: Lattice) -> NDArray[np.float64]:
-    """Probability of each candidate's token (D, K) when paths are drawn from the lattice; see the module."""
-    ids, edges = arrays_of(lattice)
-    scores = edges.astype(np.float64)
-    highest = scores.max(-1, keepdims=True, initial=-np.inf)
-    is_known = highest > -np.inf
-    weights = np.exp(scores - np.where(is_known, 0.0 if lattice.are_logprobs else highest, 0.0))
-    if not lattice.are_logprobs:
-        weights /= np.where(is_known, weights.sum(-1, keepdims=True), 1.0)
-    laws = np.zeros(edges.shape[:2])
-    for depth, rows in enumerate(weights):
-        if depth == 0:
-            laws[0] = rows[0]
-            continue
-        before = laws[depth - 1] * is_known[depth, :, 0]
-        mass = before.sum()
-        if mass > 0.0:
-            laws[depth] = (before / mass) @ rows
-    if lattice.width > 1 and (np.diff(np.sort(ids, 1), axis=1) == 0).any():
-        for law, tokens in zip(laws, ids, strict=True):
-            law[:] = (tokens[:, None] == tokens) @ law
-    return laws

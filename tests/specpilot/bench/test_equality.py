@@ -35,7 +35,7 @@ def test_no_answer_differs_and_every_arm_is_there(
 ) -> None:
     report = equality_report(engine, prompts, SIZE, 3)
     drafters = engine.describe().drafters
-    assert len(drafters) == 4
+    assert {"dflash2", "dspark", "eagle3", "suffix"} <= set(drafters)
     assert set(report["arms"]) == {f"{name} x{size}" for name in ("plain", *drafters) for size in (1, 3)}
     assert all(arm["num_answers"] == 3 and arm["differences"] == [] for arm in report["arms"].values())
     assert set(report["tau"]) == set(drafters)

@@ -272,7 +272,8 @@ def test_options_of_a_request_together_change_no_answer(
     engine: ReferenceEngine, names: tuple[str, ...]
 ) -> None:
     fields = {key: value for name in names for key, value in OPTIONS[name].items()}
-    for builder, drafter in (("best_first", "dflash2"), ("ddtree", "eagle3")):
+    pairs: tuple[tuple[Builder, str], ...] = (("best_first", "dflash2"), ("ddtree", "eagle3"))
+    for builder, drafter in pairs:
         chunks = ask(engine, QUESTIONS[0], drafter, Mechanisms(builder=builder, **fields))
         assert facts(chunks) == facts(ask(engine, QUESTIONS[0], None))
         assert builder in {step.mechanism for step in steps_of(chunks)}

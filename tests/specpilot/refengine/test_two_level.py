@@ -332,3 +332,36 @@ def test_refusals(hybrid: TargetModel, copies: TargetCopies) -> None:
         plan_speculation(hybrid, drafter, Mechanisms(q_weights="int8"))
     with pytest.raises(RequestError, match="drafter"):
         plan_speculation(hybrid, None, Mechanisms(q_weights="int8"), copies=copies)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_drafter_blocks_whole_prompts_and_every_builder(kind: QWeights) -> None:
+    """Beside the other mechanisms, several requests at a time."""
+    batch = BatchMechanisms(has_drafter_blocks=True, whole_prompt_rows=200, prompt_rows=16)
+    engine = build_engine(mode="judge", num_threads=1, max_running=4, batch=batch)
+    plain = tokens_of(ask(engine, None, Mechanisms()))
+    ids = engine.apply_chat_template([{"role": "user", "content": QUESTION}])
+    params = SamplingParams(max_new_tokens=40)
+    builders: tuple[Builder, ...] = ("best_first", "ddtree", "eagle2", "sequoia")
+    for drafter in ("dflash2", "eagle3", "suffix"):
+        answers = [
+            engine.generate(
+                GenerateRequest(
+                    ids,
+                    params,
+                    drafter,
+                    mechanisms=Mechanisms(builder, 20, q_weights=kind, has_certified_head=True),
+                )
+            )
+            for builder in builders
+        ]
+        for answer in answers:
+            assert tokens_of(list(answer)) == plain
+
+
+def test_with_the_wy_form_the_answer_is_near(engine: ReferenceEngine) -> None:
+    """The form differs from the path form by rounding; it takes cycles all the same."""
+    serve = build_engine(mode="serve", num_threads=1)
+    chunks = ask(serve, "dflash2", Mechanisms("best_first", 16, gdn_form="wy", q_weights="int8"))
+    assert any(chunk.step is not None and chunk.step.num_q_rows > 0 for chunk in chunks)
+    assert tokens_of(chunks)[:8] == tokens_of(ask(engine, None, Mechanisms()))[:8]
