@@ -19,6 +19,7 @@ namespace cg = cooperative_groups;
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kMostRowsByWarps = 16;
 constexpr uint32_t kNone = 0xFFFFFFFFu, kSeveral = 0xFFFFFFFEu;
 
 struct Arguments {
@@ -121,6 +122,19 @@ struct Product<64> {
   }
 };
 
+// The same for few rows of x, by single warps: a warpgroup's four warps need not wait for each other.
+__device__ __forceinline__ void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void read_fragments(uint32_t (&b)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address));
+}
+
 __device__ __forceinline__ void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING>
@@ -201,7 +215,9 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier + 8 * which));
   };
 
+  constexpr bool kByWarps = N <= kMostRowsByWarps;
   float acc[N / 2] = {};
+  float step_acc[kByWarps ? N / 8 : 1][4][4] = {};  // one for each step of a record, so that products do not wait
   uint32_t a[2][2][4];  // half a record each; one is written while the tensor cores read the other
   uint32_t read_at = ring;
   auto multiply = [&](int record, uint32_t x_tile) {
@@ -232,11 +248,21 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
           }
         }
       }
-      product_fence();
+      if constexpr (kByWarps) {
 #pragma unroll
-      for (int s = 0; s < 2; ++s) Product<N>::run(acc, now[s], describe(x_tile + 32 * (2 * half + s)));
-      product_commit();
-      product_wait<1>();  // of the half before, whose registers are written next
+        for (int t = 0; t < N / 8; ++t) {
+          uint32_t b_regs[4];
+          read_fragments(b_regs, x_tile + 1024 * t + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
+          warp_product(step_acc[t][2 * half], now[0], b_regs[0], b_regs[1]);
+          warp_product(step_acc[t][2 * half + 1], now[1], b_regs[2], b_regs[3]);
+        }
+      } else {
+        product_fence();
+#pragma unroll
+        for (int s = 0; s < 2; ++s) Product<N>::run(acc, now[s], describe(x_tile + 32 * (2 * half + s)));
+        product_commit();
+        product_wait<1>();  // of the half before, whose registers are written next
+      }
     }
   };
 
@@ -246,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
     const int which = number & 1;
     if (begin + args.chunk < last) {
       if (number) {
-        product_wait<0>();
+        if constexpr (!kByWarps) product_wait<0>();
         __syncthreads();  // nobody reads the other half any more
       }
       stage_x(begin + args.chunk, which ^ 1);
@@ -258,8 +284,15 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
 #pragma unroll 1
     for (int record = begin; record < end; ++record, x_tile += kTileBytes) multiply(record, x_tile);
   }
-  product_wait<0>();
+  if constexpr (!kByWarps) product_wait<0>();
   asm volatile("cp.async.wait_all;" ::: "memory");
+  if constexpr (kByWarps) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      const auto& of = step_acc[i / 4];
+      acc[i] = (of[0][i % 4] + of[1][i % 4]) + (of[2][i % 4] + of[3][i % 4]);
+    }
+  }
   __syncthreads();
 
   // The blocks of the cluster each add a share of the parts.
