@@ -1,20 +1,19 @@
 // y = x W^T with W12 weights, 1 to 64 rows of x, on Hopper.
 //
-// A cluster of S blocks makes 128 columns of y (128 rows of W): block p takes the p-th part of K. The block's two
-// warpgroups take 64 rows each. A thread copies its own 48 bytes of every record to a ring in shared memory, STAGES records
-// ahead (cp.async; nobody else reads them, so no barrier is needed; loads to registers would share six scoreboards), decodes
-// them in registers, and these are the register operand of wgmma. x is the other one, in shared memory too, chunk by chunk
-// in the 128-byte swizzle.
+// Stream-K: the records of W (128 rows x 64 columns), tile of 128 rows by tile, are shared out evenly among G blocks that
+// are all resident. A block first does the records of the tile that it begins and does not finish, publishes these sums,
+// and then the others; who finishes a tile adds what blocks before it published, columns ascending.
 //
-// Order of every sum: K ascending within a part, parts ascending. It depends on N, K and S, never on the number of rows
-// or on timing: a row of y has the same bits whatever other rows there are.
-#include <cooperative_groups.h>
+// A block's two warpgroups take 64 rows each. A ring in shared memory has STAGES records and the x that belongs to them
+// (128-byte swizzle). A thread copies and reads its own 48 bytes of every record and decodes them in registers; these are
+// the register operand of mma.sync for few rows of x, of wgmma for more.
+//
+// Order of every sum: K ascending, cut at places that depend on N, K and G. So a row of y has the same bits whatever the
+// timing, and whatever other rows there are as long as the same instruction multiplies (up to 16 rows, above 16).
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include "../include/w12_decode.cuh"
-
-namespace cg = cooperative_groups;
 
 namespace {
 
@@ -30,8 +29,9 @@ struct Arguments {
   const uint32_t* starts;
   const __nv_bfloat16* x;
   __nv_bfloat16* y;
-  int n, k, m, k_tiles;
-  int chunk, x_bytes;  // records whose x lies in shared memory at once, and the bytes of that buffer
+  float* partials;  // [G][N / 2][256], sums of tiles that are not finished
+  int* flags;       // [G], 1 while a block's partials wait to be read; 0 before and after the launch
+  int n, k, m, k_tiles, num_records;
 };
 
 __device__ __forceinline__ void copy16(uint32_t to, const void* from) {
@@ -156,166 +156,181 @@ __device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t entry, int l
     if (place == 8 * half + i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
 }
 
-constexpr int kStageBytes = 4 * w12::kRecordWords + 4 * kThreads;  // a record and every thread's escape
+constexpr int kLag = 2;  // a stage is filled again so many records after it was read, so that warps need not keep step
+
+template <int N>
+constexpr int kStageBytes = N * 128 + 4 * w12::kRecordWords + 4 * kThreads;  // x, a record, every thread's escape
 
 template <int N, int STAGES, int BLOCKS>
-__global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments args, const int split) {
+__global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments args) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  __shared__ uint64_t barriers[2];
-  const uint32_t xs = uint32_t(__cvta_generic_to_shared(shared));
-  constexpr int kTileBytes = N * 128;  // x of one record
-  const uint32_t ring = xs + args.x_bytes;
-  const uint32_t barrier = uint32_t(__cvta_generic_to_shared(barriers));
+  __shared__ uint64_t barriers[2 * STAGES];  // full, empty
+  constexpr bool kByWarps = N <= kMostRowsByWarps;
+  constexpr int kStage = kStageBytes<N>, kWeightsAt = N * 128, kSlotAt = kWeightsAt + 4 * w12::kRecordWords;
+  const uint32_t ring = uint32_t(__cvta_generic_to_shared(shared));
+  const uint32_t full = uint32_t(__cvta_generic_to_shared(barriers)), empty = full + 8 * STAGES;
 
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  const int tile = blockIdx.x / split, part = blockIdx.x % split;
-  const int first = int(int64_t(args.k_tiles) * part / split), last = int(int64_t(args.k_tiles) * (part + 1) / split);
-  const int64_t record0 = int64_t(tile) * args.k_tiles;
+  const int begin = int(int64_t(args.num_records) * blockIdx.x / gridDim.x);
+  const int end = int(int64_t(args.num_records) * (blockIdx.x + 1) / gridDim.x);
+  const int count = end - begin;
+  const int tail = min(count, end % args.k_tiles);  // records of the tile that is not finished here; they come first
 
-  const uint4* next = args.records + (record0 + first) * (w12::kRecordWords / 4) + threadIdx.x;
-  const uint32_t* next_slot = args.slots + 8 * (record0 + first) + warp;
-  int fetched = first;
-  uint32_t fetch_at = ring;
-  const uint32_t ring_end = ring + STAGES * kStageBytes;
-  auto fetch = [&]() {
-    if (fetched < last) {
-#pragma unroll
-      for (int plane = 0; plane < 3; ++plane)
-        copy16(fetch_at + 4096 * plane + 16 * threadIdx.x, next + plane * (w12::kPlaneWords / 4));
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(fetch_at + 12288 + 4 * threadIdx.x), "l"(next_slot));
-      next += w12::kRecordWords / 4;
-      next_slot += 8;
-      ++fetched;
-      fetch_at = fetch_at + kStageBytes == ring_end ? ring : fetch_at + kStageBytes;
-    }
-    asm volatile("cp.async.commit_group;");
-  };
-#pragma unroll
-  for (int stage = 0; stage < STAGES; ++stage) fetch();
-
-  if (threadIdx.x < 2)
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier + 8 * threadIdx.x), "r"(kThreads));
-  const uint8_t* const b = args.bases + tile * w12::kRecordRows + 16 * warp + lane / 4;
-  const uint32_t low = w12::base_pair(b[0]), high = w12::base_pair(b[8]);
+  if (threadIdx.x < 2 * STAGES)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + 8 * threadIdx.x),
+                 "r"(threadIdx.x < STAGES ? kThreads : kThreads / 32));
   __syncthreads();
 
-  // x of `chunk` records from record `begin` on, into half `which` of the buffer. What lies outside x is zero.
-  auto stage_x = [&](int begin, int which) {
-    const uint32_t to = xs + which * args.chunk * kTileBytes;
-    const int pieces = 8 * min(args.chunk, last - begin), k0 = begin * w12::kRecordColumns;
-    for (int row = warp; row < N; row += kThreads / 32) {
-      const __nv_bfloat16* const line = args.x + int64_t(row) * args.k;
-      for (int i = lane; i < pieces; i += 32) {
-        const bool is_inside = row < args.m && k0 + 8 * i < args.k;
-        const uint32_t address = to + (i >> 3) * kTileBytes + row * 128 + (((i & 7) ^ (row & 7)) << 4);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(is_inside ? line + k0 + 8 * i : args.x),
-                     "r"(is_inside ? 16 : 0));
-      }
+  int fetched = 0;
+  auto fetch = [&](int stage) {
+    const int record = fetched < tail ? end - tail + fetched : begin + fetched - tail;
+    const uint32_t to = ring + stage * kStage;
+    const uint4* const from = args.records + int64_t(record) * (w12::kRecordWords / 4) + threadIdx.x;
+#pragma unroll
+    for (int plane = 0; plane < 3; ++plane)
+      copy16(to + kWeightsAt + 4096 * plane + 16 * threadIdx.x, from + plane * (w12::kPlaneWords / 4));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + kSlotAt + 4 * threadIdx.x),
+                 "l"(args.slots + 8 * int64_t(record) + warp));
+    const int k0 = record % args.k_tiles * w12::kRecordColumns;
+#pragma unroll
+    for (int i = threadIdx.x; i < 8 * N; i += kThreads) {
+      const int row = i >> 3, piece = i & 7;
+      const bool is_inside = row < args.m && k0 + 8 * piece < args.k;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + row * 128 + ((piece ^ (row & 7)) << 4)),
+                   "l"(is_inside ? args.x + int64_t(row) * args.k + k0 + 8 * piece : args.x), "r"(is_inside ? 16 : 0));
     }
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier + 8 * which));
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full + 8 * stage));
+    ++fetched;
   };
+#pragma unroll 1
+  for (int stage = 0; stage < STAGES && stage < count; ++stage) fetch(stage);
 
-  constexpr bool kByWarps = N <= kMostRowsByWarps;
   float acc[N / 2] = {};
   float step_acc[kByWarps ? N / 8 : 1][4][4] = {};  // one for each step of a record, so that products do not wait
   uint32_t a[2][2][4];  // half a record each; one is written while the tensor cores read the other
-  uint32_t read_at = ring;
-  auto multiply = [&](int record, uint32_t x_tile) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-    uint4 weights[3];
+  uint32_t low = 0, high = 0;
+  int stage = 0, parity = 0, free_stage = 0, free_parity = 0;
+
+  // Records i0 to i1 - 1 of this block, which lie in one tile, the first of them `record`.
+  auto run = [&](int i0, int i1, int record) {
+    const int tile = record / args.k_tiles;
+    const uint8_t* const b = args.bases + tile * w12::kRecordRows + 16 * warp + lane / 4;
+    low = w12::base_pair(b[0]);
+    high = w12::base_pair(b[8]);
+#pragma unroll 1
+    for (int i = i0; i < i1; ++i, ++record) {
+      wait_for(full + 8 * stage, parity);
+      if constexpr (!kByWarps) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      const uint32_t at = ring + stage * kStage;
+      uint4 weights[3];
 #pragma unroll
-    for (int plane = 0; plane < 3; ++plane) weights[plane] = read16(read_at + 4096 * plane + 16 * threadIdx.x);
-    uint32_t found;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(read_at + 12288 + 4 * threadIdx.x));
-    read_at = read_at + kStageBytes == ring_end ? ring : read_at + kStageBytes;
+      for (int plane = 0; plane < 3; ++plane) weights[plane] = read16(at + kWeightsAt + 4096 * plane + 16 * threadIdx.x);
+      uint32_t found;
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(at + kSlotAt + 4 * threadIdx.x));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      auto& now = a[half];
+      for (int half = 0; half < 2; ++half) {
+        auto& now = a[half];
 #pragma unroll
-      for (int s = 0; s < 2; ++s)
-        w12::decode_fragment(word_of(weights[0], 2 * half + s), word_of(weights[1], 2 * half + s),
-                             word_of(weights[2], 2 * half + s), low, high, now[s]);
-      if (half == 1) fetch();
-      if (found != kNone) {
-        if (found != kSeveral) {
-          patch(now, found, lane, half);
-        } else {
-          const uint32_t end = args.starts[record0 + record + 1];
-          for (uint32_t i = args.starts[record0 + record]; i < end; i += 32) {
-            const uint32_t mine = i + lane < end ? args.escapes[i + lane] : kNone;
-            uint32_t owned = __ballot_sync(0xFFFFFFFFu, i + lane < end && mine >> 26 == warp);
-            for (; owned; owned &= owned - 1) patch(now, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane, half);
+        for (int s = 0; s < 2; ++s)
+          w12::decode_fragment(word_of(weights[0], 2 * half + s), word_of(weights[1], 2 * half + s),
+                               word_of(weights[2], 2 * half + s), low, high, now[s]);
+        if (found != kNone) {
+          if (found != kSeveral) {
+            patch(now, found, lane, half);
+          } else {
+            const uint32_t last = args.starts[record + 1];
+            for (uint32_t e = args.starts[record]; e < last; e += 32) {
+              const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
+              uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && mine >> 26 == warp);
+              for (; owned; owned &= owned - 1) patch(now, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane, half);
+            }
           }
         }
-      }
-      if constexpr (kByWarps) {
+        if constexpr (kByWarps) {
 #pragma unroll
-        for (int t = 0; t < N / 8; ++t) {
-          uint32_t b_regs[4];
-          read_fragments(b_regs, x_tile + 1024 * t + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
-          warp_product(step_acc[t][2 * half], now[0], b_regs[0], b_regs[1]);
-          warp_product(step_acc[t][2 * half + 1], now[1], b_regs[2], b_regs[3]);
+          for (int t = 0; t < N / 8; ++t) {
+            uint32_t x[4];
+            read_fragments(x, at + 1024 * t + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
+            warp_product(step_acc[t][2 * half], now[0], x[0], x[1]);
+            warp_product(step_acc[t][2 * half + 1], now[1], x[2], x[3]);
+          }
+        } else {
+          product_fence();
+#pragma unroll
+          for (int s = 0; s < 2; ++s) Product<N>::run(acc, now[s], describe(at + 32 * (2 * half + s)));
+          product_commit();
+          product_wait<1>();  // of the half before, whose registers are written next
         }
-      } else {
-        product_fence();
-#pragma unroll
-        for (int s = 0; s < 2; ++s) Product<N>::run(acc, now[s], describe(x_tile + 32 * (2 * half + s)));
-        product_commit();
-        product_wait<1>();  // of the half before, whose registers are written next
       }
+      // The record before this one has been read: the last product that reads its x is done.
+      if (i >= 1 && lane == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1)) : "memory");
+      if (i >= kLag && fetched < count) {
+        wait_for(empty + 8 * free_stage, free_parity);
+        fetch(free_stage);
+        if (++free_stage == STAGES) free_stage = 0, free_parity ^= 1;
+      }
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+    if constexpr (kByWarps) {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) {
+        auto& of = step_acc[i / 4];
+        acc[i] = (of[0][i % 4] + of[1][i % 4]) + (of[2][i % 4] + of[3][i % 4]);
+#pragma unroll
+        for (int s = 0; s < 4; ++s) of[s][i % 4] = 0.f;
+      }
+    } else {
+      product_wait<0>();
     }
   };
 
-  stage_x(first, 0);
-  int number = 0;
-  for (int begin = first; begin < last; begin += args.chunk, ++number) {
-    const int which = number & 1;
-    if (begin + args.chunk < last) {
-      if (number) {
-        if constexpr (!kByWarps) product_wait<0>();
-        __syncthreads();  // nobody reads the other half any more
-      }
-      stage_x(begin + args.chunk, which ^ 1);
-    }
-    wait_for(barrier + 8 * which, number >> 1 & 1);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    const int end = min(begin + args.chunk, last);
-    uint32_t x_tile = xs + which * args.chunk * kTileBytes;
-#pragma unroll 1
-    for (int record = begin; record < end; ++record, x_tile += kTileBytes) multiply(record, x_tile);
-  }
-  if constexpr (!kByWarps) product_wait<0>();
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  if constexpr (kByWarps) {
+  if (tail) {
+    run(0, tail, end - tail);
+    float* const to = args.partials + int64_t(blockIdx.x) * (N / 2) * kThreads + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
-      const auto& of = step_acc[i / 4];
-      acc[i] = (of[0][i % 4] + of[1][i % 4]) + (of[2][i % 4] + of[3][i % 4]);
+      __stcg(to + i * kThreads, acc[i]);
+      acc[i] = 0.f;
     }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(args.flags + blockIdx.x) : "memory");
   }
-  __syncthreads();
-
-  // The blocks of the cluster each add a share of the parts.
-  constexpr int kLine = w12::kRecordRows + 4;
-  float* const sums = reinterpret_cast<float*>(shared);  // [N][kLine]
+  for (int done = tail, record = begin; done < count;) {
+    const int tile = record / args.k_tiles, length = (tile + 1) * args.k_tiles - record;
+    run(done, done + length, record);
+    if (record % args.k_tiles) {
+      // Blocks that did the tile's columns before ours, in their order.
+      const int64_t start = int64_t(tile) * args.k_tiles;
+      int other = int(start * gridDim.x / args.num_records);
+      while (int64_t(args.num_records) * (other + 1) / gridDim.x <= start) ++other;
+      float before[N / 2] = {};
+      for (bool is_first = true; other < int(blockIdx.x); ++other, is_first = false) {
+        if (threadIdx.x == 0) {
+          int flag;
+          do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(flag) : "l"(args.flags + other) : "memory");
+          while (!flag);
+        }
+        __syncthreads();
+        const float* const from = args.partials + int64_t(other) * (N / 2) * kThreads + threadIdx.x;
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) {
-    const int row = 16 * warp + lane / 4 + 8 * (i >> 1 & 1), column = 8 * (i >> 2) + 2 * (lane & 3) + (i & 1);
-    sums[column * kLine + row] = acc[i];
-  }
-  cg::cluster_group cluster = cg::this_cluster();
-  if (split > 1) cluster.sync(); else __syncthreads();
-  const int total = args.m * w12::kRecordRows;
-  for (int i = part * kThreads + threadIdx.x; i < total; i += split * kThreads) {
-    const int row = i % w12::kRecordRows, m = i / w12::kRecordRows, n = tile * w12::kRecordRows + row;
-    float sum = 0.f;
-    for (int p = 0; p < split; ++p) {
-      const float* from = split > 1 ? cluster.map_shared_rank(sums, p) : sums;
-      sum = p == 0 ? from[m * kLine + row] : sum + from[m * kLine + row];
+        for (int i = 0; i < N / 2; ++i) before[i] = is_first ? __ldcg(from + i * kThreads) : before[i] + __ldcg(from + i * kThreads);
+        __syncthreads();
+        if (threadIdx.x == 0) args.flags[other] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) acc[i] = before[i] + acc[i];
     }
-    if (n < args.n) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      const int n = tile * w12::kRecordRows + 16 * warp + lane / 4 + 8 * (i >> 1 & 1), m = 8 * (i >> 2) + 2 * (lane & 3) + (i & 1);
+      if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(acc[i]);
+      acc[i] = 0.f;
+    }
+    done += length;
+    record += length;
   }
-  if (split > 1) cluster.sync();
 }
 
 // The bare read: what the multiplication cannot be faster than. Same loads, same split among warps, no decoding.
@@ -342,57 +357,52 @@ __global__ void __launch_bounds__(kThreads) w12_read(const uint4* records, int64
 }
 
 template <int N, int STAGES, int BLOCKS>
-cudaError_t launch(Arguments args, int split, int chunk, cudaStream_t stream) {
+cudaError_t launch(const Arguments& args, int blocks, cudaStream_t stream) {
   auto* kernel = w12_gemm<N, STAGES, BLOCKS>;
-  const int part = (args.k_tiles + split - 1) / split;
-  args.chunk = chunk && chunk < part ? chunk : part;
-  args.x_bytes = (args.chunk == part ? 1 : 2) * args.chunk * N * 128;
-  const int ring_bytes = STAGES * kStageBytes, sum_bytes = N * (w12::kRecordRows + 4) * 4;
-  const int bytes = args.x_bytes + ring_bytes > sum_bytes ? args.x_bytes + ring_bytes : sum_bytes;
-  if (bytes > 226 * 1024) return cudaErrorInvalidConfiguration;
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  constexpr int kBytes = STAGES * kStageBytes<N>;
+  if (kBytes * BLOCKS > 227 * 1024 - BLOCKS * 1024 - 2048) return cudaErrorInvalidConfiguration;
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  const int tiles = (args.n + w12::kRecordRows - 1) / w12::kRecordRows;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(tiles * split);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = split;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = split > 1 ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, args, split);
+  int device = 0, multiprocessors = 0, resident = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, kBytes);
+  // Blocks wait for each other: all of them must be resident.
+  if (resident < BLOCKS) return cudaErrorLaunchOutOfResources;
+  kernel<<<blocks ? blocks : multiprocessors * BLOCKS, kThreads, kBytes, stream>>>(args);
+  return cudaGetLastError();
 }
 
 template <int N>
-cudaError_t choose(const Arguments& args, int split, int chunk, int variant, cudaStream_t stream) {
-  if (variant == 0) return launch<N, 4, 2>(args, split, chunk, stream);
-  if (variant == 1) return launch<N, 6, 2>(args, split, chunk, stream);
-  if (variant == 2) return launch<N, 8, 2>(args, split, chunk, stream);
-  if (variant == 3) return launch<N, 12, 1>(args, split, chunk, stream);
-  return launch<N, 3, 3>(args, split, chunk, stream);
+cudaError_t choose(const Arguments& args, int variant, cudaStream_t stream) {
+  if (variant == 0) return launch<N, 4, 2>(args, 0, stream);
+  if (variant == 1) return launch<N, 6, 2>(args, 0, stream);
+  if (variant == 2) return launch<N, 8, 1>(args, 0, stream);
+  if (variant == 3) return launch<N, 10, 1>(args, 0, stream);
+  if (variant == 4) return launch<N, 4, 3>(args, 0, stream);
+  return launch<N, 5, 2>(args, 0, stream);
 }
 
 }  // namespace
 
 extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes,
-                                       const void* starts, const void* x, void* y, int n, int k, int m, int split,
-                                       int chunk, int variant, void* stream) {
+                                       const void* starts, const void* x, void* y, void* partials, void* flags, int n,
+                                       int k, int m, int variant, void* stream) {
+  const int k_tiles = (k + w12::kRecordColumns - 1) / w12::kRecordColumns;
+  const int tiles = (n + w12::kRecordRows - 1) / w12::kRecordRows;
   const Arguments args{static_cast<const uint4*>(records), static_cast<const uint8_t*>(bases),
                        static_cast<const uint32_t*>(slots), static_cast<const uint32_t*>(escapes),
                        static_cast<const uint32_t*>(starts), static_cast<const __nv_bfloat16*>(x),
-                       static_cast<__nv_bfloat16*>(y), n, k, m, (k + w12::kRecordColumns - 1) / w12::kRecordColumns, 0, 0};
+                       static_cast<__nv_bfloat16*>(y), static_cast<float*>(partials), static_cast<int*>(flags),
+                       n, k, m, k_tiles, tiles * k_tiles};
   auto* s = static_cast<cudaStream_t>(stream);
-  if (m < 1 || m > 64 || k % 8 || split < 1 || split > 8) return cudaErrorInvalidValue;
-  if (m <= 8) return choose<8>(args, split, chunk, variant, s);
-  if (m <= 16) return choose<16>(args, split, chunk, variant, s);
-  if (m <= 24) return choose<24>(args, split, chunk, variant, s);
-  if (m <= 32) return choose<32>(args, split, chunk, variant, s);
-  if (m <= 48) return choose<48>(args, split, chunk, variant, s);
-  return choose<64>(args, split, chunk, variant, s);
+  if (m < 1 || m > 64 || k % 8) return cudaErrorInvalidValue;
+  if (m <= 8) return choose<8>(args, variant, s);
+  if (m <= 16) return choose<16>(args, variant, s);
+  if (m <= 24) return choose<24>(args, variant, s);
+  if (m <= 32) return choose<32>(args, variant, s);
+  if (m <= 48) return choose<48>(args, variant, s);
+  return choose<64>(args, variant, s);
 }
 
 extern "C" int specpilot_w12_read_sm90(const void* records, int64_t num_records, void* sink, int blocks, int prefetch,
