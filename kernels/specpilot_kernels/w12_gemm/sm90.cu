@@ -4,12 +4,13 @@
 // are all resident. A block first does the records of the tile that it begins and does not finish, publishes these sums,
 // and then the others; who finishes a tile adds what blocks before it published, columns ascending.
 //
-// A block's two warpgroups take 64 rows each. A ring in shared memory has STAGES records and the x that belongs to them
-// (128-byte swizzle). A thread copies and reads its own 48 bytes of every record and decodes them in registers; these are
-// the register operand of mma.sync for few rows of x, of wgmma for more.
+// A block has one warp that copies and eight that multiply, 16 rows of W each. The copying warp fills a ring in shared
+// memory with bulk copies: a record, its escapes, and the columns of x that belong to it (rows 16 bytes longer than their
+// numbers, so that ldmatrix has no bank conflicts). The other warps read 48 bytes a lane and record, decode them in
+// registers and multiply with mma.sync; they wait for the copies and for nothing else.
 //
 // Order of every sum: K ascending, cut at places that depend on N, K and G. So a row of y has the same bits whatever the
-// timing, and whatever other rows there are as long as the same instruction multiplies (up to 16 rows, above 16).
+// timing, and whatever other rows there are.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -17,8 +18,10 @@
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kMostRowsByWarps = 16;
+constexpr int kWarps = 8;
+constexpr int kConsumers = 32 * kWarps;
+constexpr int kThreads = kConsumers + 32;
+constexpr int kRowBytes = 2 * w12::kRecordColumns + 16;
 constexpr uint32_t kNone = 0xFFFFFFFFu, kSeveral = 0xFFFFFFFEu;
 
 struct Arguments {
@@ -34,8 +37,10 @@ struct Arguments {
   int n, k, m, k_tiles, num_records;
 };
 
-__device__ __forceinline__ void copy16(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from));
+// Bytes: a multiple of 16. Counted at the barrier when they have arrived.
+__device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ uint4 read16(uint32_t from) {
@@ -58,71 +63,7 @@ __device__ __forceinline__ uint4 load_weights(const uint4* p) {
   return v;
 }
 
-// D += A B, A 64 x 16 from registers, B 16 x N from shared memory; N / 2 sums a lane.
-template <int N>
-struct Product;
-template <>
-struct Product<8> {
-  static __device__ __forceinline__ void run(float (&d)[4], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-template <>
-struct Product<16> {
-  static __device__ __forceinline__ void run(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-template <>
-struct Product<24> {
-  static __device__ __forceinline__ void run(float (&d)[12], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, %16, 1, 1, 1, 0;"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-template <>
-struct Product<32> {
-  static __device__ __forceinline__ void run(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-template <>
-struct Product<48> {
-  static __device__ __forceinline__ void run(float (&d)[24], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "{%24, %25, %26, %27}, %28, 1, 1, 1, 0;"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-template <>
-struct Product<64> {
-  static __device__ __forceinline__ void run(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-// The same for few rows of x, by single warps: a warpgroup's four warps need not wait for each other.
+// D += A B: A 16 x 16 weights, B 16 x 8 numbers of x.
 __device__ __forceinline__ void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -130,43 +71,32 @@ __device__ __forceinline__ void warp_product(float (&d)[4], const uint32_t (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ void read_fragments(uint32_t (&b)[4], uint32_t address) {
+__device__ __forceinline__ void read_fragments(uint32_t* b, uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address));
 }
 
-__device__ __forceinline__ void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int PENDING>
-__device__ __forceinline__ void product_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-
-// K-major, 128-byte swizzle: groups of 8 rows are 1,024 bytes apart.
-__device__ __forceinline__ uint64_t describe(uint32_t address) {
-  return uint64_t((address & 0x3FFFF) >> 4) | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
-}
-
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int s) { return s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w; }
 
-// Put an escape of this warp into the lane and register it belongs to; a holds steps 2 half and 2 half + 1.
-__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t entry, int lane, int half) {
+// Put an escape of this warp into the lane and register it belongs to.
+__device__ __forceinline__ void patch(uint32_t (&a)[4][4], uint32_t entry, int lane) {
   if (int(entry >> 21 & 31) != lane) return;
   const uint32_t place = entry >> 17 & 15;  // step, register
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
-    if (place == 8 * half + i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
+  for (int i = 0; i < 16; ++i)
+    if (place == i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
 }
 
-constexpr int kLag = 2;  // a stage is filled again so many records after it was read, so that warps need not keep step
+constexpr int kRecordBytes = 4 * w12::kRecordWords, kSlotBytes = 4 * kWarps;
 
 template <int N>
-constexpr int kStageBytes = N * 128 + 4 * w12::kRecordWords + 4 * kThreads;  // x, a record, every thread's escape
+constexpr int kStageBytes = (kRecordBytes + kSlotBytes + N * kRowBytes + 127) / 128 * 128;
 
 template <int N, int STAGES, int BLOCKS>
 __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments args) {
-  extern __shared__ __align__(1024) unsigned char shared[];
+  extern __shared__ __align__(128) unsigned char shared[];
   __shared__ uint64_t barriers[2 * STAGES];  // full, empty
-  constexpr bool kByWarps = N <= kMostRowsByWarps;
-  constexpr int kStage = kStageBytes<N>, kWeightsAt = N * 128, kSlotAt = kWeightsAt + 4 * w12::kRecordWords;
+  constexpr int kStage = kStageBytes<N>, kSlotsAt = kRecordBytes, kXAt = kRecordBytes + kSlotBytes;
   const uint32_t ring = uint32_t(__cvta_generic_to_shared(shared));
   const uint32_t full = uint32_t(__cvta_generic_to_shared(barriers)), empty = full + 8 * STAGES;
 
@@ -178,128 +108,107 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
 
   if (threadIdx.x < 2 * STAGES)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + 8 * threadIdx.x),
-                 "r"(threadIdx.x < STAGES ? kThreads : kThreads / 32));
+                 "r"(threadIdx.x < STAGES ? 1 : kWarps));
+  // Rows and columns of x that do not exist stay zero.
+  for (int stage = 0; stage < STAGES; ++stage)
+    for (int i = threadIdx.x; i < N * kRowBytes / 4; i += kThreads)
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(ring + stage * kStage + kXAt + 4 * i), "r"(0));
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
 
-  int fetched = 0;
-  auto fetch = [&](int stage) {
-    const int record = fetched < tail ? end - tail + fetched : begin + fetched - tail;
-    const uint32_t to = ring + stage * kStage;
-    const uint4* const from = args.records + int64_t(record) * (w12::kRecordWords / 4) + threadIdx.x;
-#pragma unroll
-    for (int plane = 0; plane < 3; ++plane)
-      copy16(to + kWeightsAt + 4096 * plane + 16 * threadIdx.x, from + plane * (w12::kPlaneWords / 4));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + kSlotAt + 4 * threadIdx.x),
-                 "l"(args.slots + 8 * int64_t(record) + warp));
-    const int k0 = record % args.k_tiles * w12::kRecordColumns;
-#pragma unroll
-    for (int i = threadIdx.x; i < 8 * N; i += kThreads) {
-      const int row = i >> 3, piece = i & 7;
-      const bool is_inside = row < args.m && k0 + 8 * piece < args.k;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + row * 128 + ((piece ^ (row & 7)) << 4)),
-                   "l"(is_inside ? args.x + int64_t(row) * args.k + k0 + 8 * piece : args.x), "r"(is_inside ? 16 : 0));
+  if (warp == kWarps) {
+    int record = tail ? end - tail : begin, column = record % args.k_tiles;
+    const int num_rows = min(args.m, N);
+    for (int i = 0, stage = 0, parity = 1; i < count; ++i) {
+      if (i == tail && tail) record = begin, column = record % args.k_tiles;
+      wait_for(empty + 8 * stage, parity);
+      const uint32_t at = ring + stage * kStage, barrier = full + 8 * stage;
+      const uint32_t row_bytes = 2 * min(w12::kRecordColumns, args.k - column * w12::kRecordColumns);
+      if (lane == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                     "r"(kRecordBytes + kSlotBytes + num_rows * row_bytes) : "memory");
+        bulk_copy(at, args.records + int64_t(record) * (w12::kRecordWords / 4), kRecordBytes, barrier);
+        bulk_copy(at + kSlotsAt, args.slots + int64_t(record) * kWarps, kSlotBytes, barrier);
+      }
+      __syncwarp();
+      for (int row = lane; row < num_rows; row += 32)
+        bulk_copy(at + kXAt + row * kRowBytes, args.x + int64_t(row) * args.k + column * w12::kRecordColumns, row_bytes, barrier);
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+      ++record;
+      if (++column == args.k_tiles) column = 0;
     }
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full + 8 * stage));
-    ++fetched;
-  };
-#pragma unroll 1
-  for (int stage = 0; stage < STAGES && stage < count; ++stage) fetch(stage);
+    return;
+  }
 
-  float acc[N / 2] = {};
-  float step_acc[kByWarps ? N / 8 : 1][4][4] = {};  // one for each step of a record, so that products do not wait
-  uint32_t a[2][2][4];  // half a record each; one is written while the tensor cores read the other
+  float acc[N / 8][4] = {};
   uint32_t low = 0, high = 0;
-  int stage = 0, parity = 0, free_stage = 0, free_parity = 0;
+  int stage = 0, parity = 0;
 
-  // Records i0 to i1 - 1 of this block, which lie in one tile, the first of them `record`.
-  auto run = [&](int i0, int i1, int record) {
-    const int tile = record / args.k_tiles;
-    const uint8_t* const b = args.bases + tile * w12::kRecordRows + 16 * warp + lane / 4;
+  // `length` records of one tile, the first of them `record`.
+  auto run = [&](int length, int record) {
+    const uint8_t* const b = args.bases + record / args.k_tiles * w12::kRecordRows + 16 * warp + lane / 4;
     low = w12::base_pair(b[0]);
     high = w12::base_pair(b[8]);
+    constexpr int kSets = N <= 16 ? 2 : 1;  // even and odd steps apart, so that few products wait less for each other
+    float step_acc[N / 8][kSets][4] = {};
 #pragma unroll 1
-    for (int i = i0; i < i1; ++i, ++record) {
+    for (int i = 0; i < length; ++i) {
       wait_for(full + 8 * stage, parity);
-      if constexpr (!kByWarps) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       const uint32_t at = ring + stage * kStage;
       uint4 weights[3];
 #pragma unroll
-      for (int plane = 0; plane < 3; ++plane) weights[plane] = read16(at + kWeightsAt + 4096 * plane + 16 * threadIdx.x);
+      for (int plane = 0; plane < 3; ++plane) weights[plane] = read16(at + 4096 * plane + 16 * threadIdx.x);
       uint32_t found;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(at + kSlotAt + 4 * threadIdx.x));
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(at + kSlotsAt + 4 * warp));
+      uint32_t a[4][4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        auto& now = a[half];
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
-          w12::decode_fragment(word_of(weights[0], 2 * half + s), word_of(weights[1], 2 * half + s),
-                               word_of(weights[2], 2 * half + s), low, high, now[s]);
-        if (found != kNone) {
-          if (found != kSeveral) {
-            patch(now, found, lane, half);
-          } else {
-            const uint32_t last = args.starts[record + 1];
-            for (uint32_t e = args.starts[record]; e < last; e += 32) {
-              const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
-              uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && mine >> 26 == warp);
-              for (; owned; owned &= owned - 1) patch(now, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane, half);
-            }
-          }
-        }
-        if constexpr (kByWarps) {
-#pragma unroll
-          for (int t = 0; t < N / 8; ++t) {
-            uint32_t x[4];
-            read_fragments(x, at + 1024 * t + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
-            warp_product(step_acc[t][2 * half], now[0], x[0], x[1]);
-            warp_product(step_acc[t][2 * half + 1], now[1], x[2], x[3]);
-          }
+      for (int s = 0; s < 4; ++s)
+        w12::decode_fragment(word_of(weights[0], s), word_of(weights[1], s), word_of(weights[2], s), low, high, a[s]);
+      if (found != kNone) {
+        if (found != kSeveral) {
+          patch(a, found, lane);
         } else {
-          product_fence();
-#pragma unroll
-          for (int s = 0; s < 2; ++s) Product<N>::run(acc, now[s], describe(at + 32 * (2 * half + s)));
-          product_commit();
-          product_wait<1>();  // of the half before, whose registers are written next
+          const uint32_t last = args.starts[record + i + 1];
+          for (uint32_t e = args.starts[record + i]; e < last; e += 32) {
+            const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
+            uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && mine >> 26 == warp);
+            for (; owned; owned &= owned - 1) patch(a, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane);
+          }
         }
       }
-      // The record before this one has been read: the last product that reads its x is done.
-      if (i >= 1 && lane == 0)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1)) : "memory");
-      if (i >= kLag && fetched < count) {
-        wait_for(empty + 8 * free_stage, free_parity);
-        fetch(free_stage);
-        if (++free_stage == STAGES) free_stage = 0, free_parity ^= 1;
+      const uint32_t x_at = at + kXAt + kRowBytes * (lane & 7) + 16 * (lane >> 3);
+#pragma unroll
+      for (int t = 0; t < N / 8; ++t) {
+        uint32_t x[8];
+        read_fragments(x, x_at + 8 * kRowBytes * t);
+        read_fragments(x + 4, x_at + 8 * kRowBytes * t + 64);
+#pragma unroll
+        for (int s = 0; s < 4; ++s) warp_product(step_acc[t][s % kSets], a[s], x[2 * s], x[2 * s + 1]);
       }
+      __syncwarp();
+      if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * stage) : "memory");
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
-    if constexpr (kByWarps) {
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) {
-        auto& of = step_acc[i / 4];
-        acc[i] = (of[0][i % 4] + of[1][i % 4]) + (of[2][i % 4] + of[3][i % 4]);
+    for (int t = 0; t < N / 8; ++t)
 #pragma unroll
-        for (int s = 0; s < 4; ++s) of[s][i % 4] = 0.f;
-      }
-    } else {
-      product_wait<0>();
-    }
+      for (int i = 0; i < 4; ++i) acc[t][i] = kSets == 2 ? step_acc[t][0][i] + step_acc[t][kSets - 1][i] : step_acc[t][0][i];
   };
+  auto consumers_meet = [] { asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory"); };
 
   if (tail) {
-    run(0, tail, end - tail);
-    float* const to = args.partials + int64_t(blockIdx.x) * (N / 2) * kThreads + threadIdx.x;
+    run(tail, end - tail);
+    float* const to = args.partials + int64_t(blockIdx.x) * (N / 2) * kConsumers + threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < N / 2; ++i) {
-      __stcg(to + i * kThreads, acc[i]);
-      acc[i] = 0.f;
-    }
+    for (int i = 0; i < N / 2; ++i) __stcg(to + i * kConsumers, acc[i / 4][i % 4]);
     __threadfence();
-    __syncthreads();
+    consumers_meet();
     if (threadIdx.x == 0) asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(args.flags + blockIdx.x) : "memory");
   }
   for (int done = tail, record = begin; done < count;) {
     const int tile = record / args.k_tiles, length = (tile + 1) * args.k_tiles - record;
-    run(done, done + length, record);
+    run(length, record);
     if (record % args.k_tiles) {
       // Blocks that did the tile's columns before ours, in their order.
       const int64_t start = int64_t(tile) * args.k_tiles;
@@ -312,21 +221,20 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
           do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(flag) : "l"(args.flags + other) : "memory");
           while (!flag);
         }
-        __syncthreads();
-        const float* const from = args.partials + int64_t(other) * (N / 2) * kThreads + threadIdx.x;
+        consumers_meet();
+        const float* const from = args.partials + int64_t(other) * (N / 2) * kConsumers + threadIdx.x;
 #pragma unroll
-        for (int i = 0; i < N / 2; ++i) before[i] = is_first ? __ldcg(from + i * kThreads) : before[i] + __ldcg(from + i * kThreads);
-        __syncthreads();
+        for (int i = 0; i < N / 2; ++i) before[i] = is_first ? __ldcg(from + i * kConsumers) : before[i] + __ldcg(from + i * kConsumers);
+        consumers_meet();
         if (threadIdx.x == 0) args.flags[other] = 0;
       }
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) acc[i] = before[i] + acc[i];
+      for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] = before[i] + acc[i / 4][i % 4];
     }
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
       const int n = tile * w12::kRecordRows + 16 * warp + lane / 4 + 8 * (i >> 1 & 1), m = 8 * (i >> 2) + 2 * (lane & 3) + (i & 1);
-      if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(acc[i]);
-      acc[i] = 0.f;
+      if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(acc[i / 4][i % 4]);
     }
     done += length;
     record += length;
@@ -335,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
 
 // The bare read: what the multiplication cannot be faster than. Same loads, same split among warps, no decoding.
 template <int PREFETCH>
-__global__ void __launch_bounds__(kThreads) w12_read(const uint4* records, int64_t num_records, uint32_t* sink) {
+__global__ void __launch_bounds__(kConsumers) w12_read(const uint4* records, int64_t num_records, uint32_t* sink) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int64_t step = gridDim.x;
   uint32_t seen = 0;
@@ -378,9 +286,9 @@ cudaError_t choose(const Arguments& args, int variant, cudaStream_t stream) {
   if (variant == 0) return launch<N, 4, 2>(args, 0, stream);
   if (variant == 1) return launch<N, 6, 2>(args, 0, stream);
   if (variant == 2) return launch<N, 8, 1>(args, 0, stream);
-  if (variant == 3) return launch<N, 10, 1>(args, 0, stream);
+  if (variant == 3) return launch<N, 12, 1>(args, 0, stream);
   if (variant == 4) return launch<N, 4, 3>(args, 0, stream);
-  return launch<N, 5, 2>(args, 0, stream);
+  return launch<N, 3, 4>(args, 0, stream);
 }
 
 }  // namespace
@@ -410,8 +318,8 @@ extern "C" int specpilot_w12_read_sm90(const void* records, int64_t num_records,
   auto* s = static_cast<cudaStream_t>(stream);
   auto* r = static_cast<const uint4*>(records);
   auto* o = static_cast<uint32_t*>(sink);
-  if (prefetch == 1) w12_read<1><<<blocks, kThreads, 0, s>>>(r, num_records, o);
-  else if (prefetch == 2) w12_read<2><<<blocks, kThreads, 0, s>>>(r, num_records, o);
-  else w12_read<4><<<blocks, kThreads, 0, s>>>(r, num_records, o);
+  if (prefetch == 1) w12_read<1><<<blocks, kConsumers, 0, s>>>(r, num_records, o);
+  else if (prefetch == 2) w12_read<2><<<blocks, kConsumers, 0, s>>>(r, num_records, o);
+  else w12_read<4><<<blocks, kConsumers, 0, s>>>(r, num_records, o);
   return cudaGetLastError();
 }
