@@ -11,6 +11,7 @@
 //
 // Order of every sum: K ascending, cut at places that depend on N, K and G. So a row of y has the same bits whatever the
 // timing, and whatever other rows there are.
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -21,7 +22,8 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kConsumers = 32 * kWarps;
 constexpr int kThreads = kConsumers + 32;
-constexpr int kRowBytes = 2 * w12::kRecordColumns + 16;
+constexpr int kRowBytes = 2 * w12::kRecordColumns;
+constexpr int kMostRowsByWarps = 16;
 constexpr uint32_t kNone = 0xFFFFFFFFu, kSeveral = 0xFFFFFFFEu;
 
 struct Arguments {
@@ -76,27 +78,83 @@ __device__ __forceinline__ void read_fragments(uint32_t* b, uint32_t address) {
                : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address));
 }
 
+// The same by a warpgroup for more rows of x: A 64 x 16 weights, B 16 x N from shared memory.
+template <int N>
+struct Product;
+template <>
+struct Product<24> {
+  static __device__ __forceinline__ void run(float (&d)[3][4], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
+        "{%12, %13, %14, %15}, %16, 1, 1, 1, 0;"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <>
+struct Product<32> {
+  static __device__ __forceinline__ void run(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <>
+struct Product<48> {
+  static __device__ __forceinline__ void run(float (&d)[6][4], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+        "{%24, %25, %26, %27}, %28, 1, 1, 1, 0;"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+template <>
+struct Product<64> {
+  static __device__ __forceinline__ void run(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+
+__device__ __forceinline__ void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING>
+__device__ __forceinline__ void product_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
+
+// K-major, 128-byte swizzle: groups of 8 rows are 1,024 bytes apart.
+__device__ __forceinline__ uint64_t describe(uint32_t address) {
+  return uint64_t((address & 0x3FFFF) >> 4) | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int s) { return s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w; }
 
-// Put an escape of this warp into the lane and register it belongs to.
-__device__ __forceinline__ void patch(uint32_t (&a)[4][4], uint32_t entry, int lane) {
+// Put an escape of this warp into the lane and register it belongs to; a holds steps 2 half and 2 half + 1.
+__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t entry, int lane, int half) {
   if (int(entry >> 21 & 31) != lane) return;
   const uint32_t place = entry >> 17 & 15;  // step, register
 #pragma unroll
-  for (int i = 0; i < 16; ++i)
-    if (place == i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
+  for (int i = 0; i < 8; ++i)
+    if (place == 8 * half + i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
 }
 
 constexpr int kRecordBytes = 4 * w12::kRecordWords, kSlotBytes = 4 * kWarps;
 
 template <int N>
-constexpr int kStageBytes = (kRecordBytes + kSlotBytes + N * kRowBytes + 127) / 128 * 128;
+constexpr int kStageBytes = kRecordBytes + N * kRowBytes;  // multiples of 1,024, as the swizzle of x wants
 
 template <int N, int STAGES, int BLOCKS>
-__global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments args) {
-  extern __shared__ __align__(128) unsigned char shared[];
+__global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments args, const __grid_constant__ CUtensorMap x_map) {
+  extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ uint64_t barriers[2 * STAGES];  // full, empty
-  constexpr int kStage = kStageBytes<N>, kSlotsAt = kRecordBytes, kXAt = kRecordBytes + kSlotBytes;
+  __shared__ __align__(16) uint32_t slots[STAGES][kWarps];
+  constexpr bool kByWarps = N <= kMostRowsByWarps;
+  constexpr int kStage = kStageBytes<N>, kXAt = kRecordBytes;
   const uint32_t ring = uint32_t(__cvta_generic_to_shared(shared));
   const uint32_t full = uint32_t(__cvta_generic_to_shared(barriers)), empty = full + 8 * STAGES;
 
@@ -109,31 +167,22 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
   if (threadIdx.x < 2 * STAGES)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + 8 * threadIdx.x),
                  "r"(threadIdx.x < STAGES ? 1 : kWarps));
-  // Rows and columns of x that do not exist stay zero.
-  for (int stage = 0; stage < STAGES; ++stage)
-    for (int i = threadIdx.x; i < N * kRowBytes / 4; i += kThreads)
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(ring + stage * kStage + kXAt + 4 * i), "r"(0));
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
 
   if (warp == kWarps) {
     int record = tail ? end - tail : begin, column = record % args.k_tiles;
-    const int num_rows = min(args.m, N);
+    if (lane) return;
     for (int i = 0, stage = 0, parity = 1; i < count; ++i) {
       if (i == tail && tail) record = begin, column = record % args.k_tiles;
       wait_for(empty + 8 * stage, parity);
       const uint32_t at = ring + stage * kStage, barrier = full + 8 * stage;
-      const uint32_t row_bytes = 2 * min(w12::kRecordColumns, args.k - column * w12::kRecordColumns);
-      if (lane == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                     "r"(kRecordBytes + kSlotBytes + num_rows * row_bytes) : "memory");
-        bulk_copy(at, args.records + int64_t(record) * (w12::kRecordWords / 4), kRecordBytes, barrier);
-        bulk_copy(at + kSlotsAt, args.slots + int64_t(record) * kWarps, kSlotBytes, barrier);
-      }
-      __syncwarp();
-      for (int row = lane; row < num_rows; row += 32)
-        bulk_copy(at + kXAt + row * kRowBytes, args.x + int64_t(row) * args.k + column * w12::kRecordColumns, row_bytes, barrier);
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kStage + kSlotBytes) : "memory");
+      bulk_copy(at, args.records + int64_t(record) * (w12::kRecordWords / 4), kRecordBytes, barrier);
+      bulk_copy(uint32_t(__cvta_generic_to_shared(slots[stage])), args.slots + int64_t(record) * kWarps, kSlotBytes, barrier);
+      // Rows and columns outside x arrive as zeros.
+      asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(at + kXAt),
+                   "l"(&x_map), "r"(column * w12::kRecordColumns), "r"(0), "r"(barrier) : "memory");
       if (++stage == STAGES) stage = 0, parity ^= 1;
       ++record;
       if (++column == args.k_tiles) column = 0;
@@ -150,8 +199,9 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
     const uint8_t* const b = args.bases + record / args.k_tiles * w12::kRecordRows + 16 * warp + lane / 4;
     low = w12::base_pair(b[0]);
     high = w12::base_pair(b[8]);
-    constexpr int kSets = N <= 16 ? 2 : 1;  // even and odd steps apart, so that few products wait less for each other
-    float step_acc[N / 8][kSets][4] = {};
+    constexpr int kSets = kByWarps ? 2 : 1;  // even and odd steps apart, so that few products wait less for each other
+    float sums[kSets][N / 8][4] = {};
+    uint32_t a[2][2][4];  // half a record each; one is written while the tensor cores read the other
 #pragma unroll 1
     for (int i = 0; i < length; ++i) {
       wait_for(full + 8 * stage, parity);
@@ -159,41 +209,59 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
       uint4 weights[3];
 #pragma unroll
       for (int plane = 0; plane < 3; ++plane) weights[plane] = read16(at + 4096 * plane + 16 * threadIdx.x);
-      uint32_t found;
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(at + kSlotsAt + 4 * warp));
-      uint32_t a[4][4];
+      const uint32_t found = slots[stage][warp];
 #pragma unroll
-      for (int s = 0; s < 4; ++s)
-        w12::decode_fragment(word_of(weights[0], s), word_of(weights[1], s), word_of(weights[2], s), low, high, a[s]);
-      if (found != kNone) {
-        if (found != kSeveral) {
-          patch(a, found, lane);
-        } else {
-          const uint32_t last = args.starts[record + i + 1];
-          for (uint32_t e = args.starts[record + i]; e < last; e += 32) {
-            const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
-            uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && mine >> 26 == warp);
-            for (; owned; owned &= owned - 1) patch(a, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane);
+      for (int half = 0; half < 2; ++half) {
+        auto& now = a[half];
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+          w12::decode_fragment(word_of(weights[0], 2 * half + s), word_of(weights[1], 2 * half + s),
+                               word_of(weights[2], 2 * half + s), low, high, now[s]);
+        if (found != kNone) {
+          if (found != kSeveral) {
+            patch(now, found, lane, half);
+          } else {
+            const uint32_t last = args.starts[record + i + 1];
+            for (uint32_t e = args.starts[record + i]; e < last; e += 32) {
+              const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
+              uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && mine >> 26 == warp);
+              for (; owned; owned &= owned - 1) patch(now, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane, half);
+            }
           }
         }
-      }
-      const uint32_t x_at = at + kXAt + kRowBytes * (lane & 7) + 16 * (lane >> 3);
+        if constexpr (kByWarps) {
 #pragma unroll
-      for (int t = 0; t < N / 8; ++t) {
-        uint32_t x[8];
-        read_fragments(x, x_at + 8 * kRowBytes * t);
-        read_fragments(x + 4, x_at + 8 * kRowBytes * t + 64);
+          for (int t = 0; t < N / 8; ++t) {
+            uint32_t x[4];
+            read_fragments(x, at + kXAt + 1024 * t + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
+            warp_product(sums[0][t], now[0], x[0], x[1]);
+            warp_product(sums[kSets - 1][t], now[1], x[2], x[3]);
+          }
+        } else {
+          product_fence();
 #pragma unroll
-        for (int s = 0; s < 4; ++s) warp_product(step_acc[t][s % kSets], a[s], x[2 * s], x[2 * s + 1]);
+          for (int s = 0; s < 2; ++s) Product<N>::run(sums[0], now[s], describe(at + kXAt + 32 * (2 * half + s)));
+          product_commit();
+          product_wait<1>();  // of the half before, whose registers are written next
+        }
       }
-      __syncwarp();
-      if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * stage) : "memory");
+      if constexpr (kByWarps) {
+        __syncwarp();
+        if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * stage) : "memory");
+      } else if (i > 0 && lane == 0) {
+        // The products of the record before are done, those of this one are not.
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * (stage ? stage - 1 : STAGES - 1)) : "memory");
+      }
       if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+    if constexpr (!kByWarps) {
+      product_wait<0>();
+      if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * (stage ? stage - 1 : STAGES - 1)) : "memory");
     }
 #pragma unroll
     for (int t = 0; t < N / 8; ++t)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) acc[t][i] = kSets == 2 ? step_acc[t][0][i] + step_acc[t][kSets - 1][i] : step_acc[t][0][i];
+      for (int i = 0; i < 4; ++i) acc[t][i] = kSets == 2 ? sums[0][t][i] + sums[kSets - 1][t][i] : sums[0][t][i];
   };
   auto consumers_meet = [] { asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory"); };
 
@@ -214,22 +282,27 @@ __global__ void __launch_bounds__(kThreads, BLOCKS) w12_gemm(const Arguments arg
       const int64_t start = int64_t(tile) * args.k_tiles;
       int other = int(start * gridDim.x / args.num_records);
       while (int64_t(args.num_records) * (other + 1) / gridDim.x <= start) ++other;
-      float before[N / 2] = {};
-      for (bool is_first = true; other < int(blockIdx.x); ++other, is_first = false) {
-        if (threadIdx.x == 0) {
-          int flag;
-          do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(flag) : "l"(args.flags + other) : "memory");
-          while (!flag);
-        }
-        consumers_meet();
-        const float* const from = args.partials + int64_t(other) * (N / 2) * kConsumers + threadIdx.x;
+      const int num_others = int(blockIdx.x) - other;
+      if (int(threadIdx.x) < num_others) {
+        int flag;
+        do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(flag) : "l"(args.flags + other + threadIdx.x) : "memory");
+        while (!flag);
+      }
+      consumers_meet();
+      const float* from = args.partials + int64_t(other) * (N / 2) * kConsumers + threadIdx.x;
+      float before[N / 2];
 #pragma unroll
-        for (int i = 0; i < N / 2; ++i) before[i] = is_first ? __ldcg(from + i * kConsumers) : before[i] + __ldcg(from + i * kConsumers);
-        consumers_meet();
-        if (threadIdx.x == 0) args.flags[other] = 0;
+      for (int i = 0; i < N / 2; ++i) before[i] = __ldcg(from + i * kConsumers);
+#pragma unroll 4
+      for (int p = 1; p < num_others; ++p) {
+        from += (N / 2) * kConsumers;
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) before[i] += __ldcg(from + i * kConsumers);
       }
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] = before[i] + acc[i / 4][i % 4];
+      consumers_meet();
+      if (int(threadIdx.x) < num_others) args.flags[other + threadIdx.x] = 0;
     }
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
@@ -277,7 +350,21 @@ cudaError_t launch(const Arguments& args, int blocks, cudaStream_t stream) {
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, kBytes);
   // Blocks wait for each other: all of them must be resident.
   if (resident < BLOCKS) return cudaErrorLaunchOutOfResources;
-  kernel<<<blocks ? blocks : multiprocessors * BLOCKS, kThreads, kBytes, stream>>>(args);
+  // A tensor map of x: boxes of N rows and 64 columns.
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  CUtensorMap map;
+  const cuuint64_t sizes[2] = {cuuint64_t(args.k), cuuint64_t(args.m)}, strides[1] = {cuuint64_t(args.k) * 2};
+  const cuuint32_t box[2] = {w12::kRecordColumns, N}, steps[2] = {1, 1};
+  if (!encode || encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<__nv_bfloat16*>(args.x), sizes, strides, box, steps,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+    return cudaErrorInvalidValue;
+  kernel<<<blocks ? blocks : multiprocessors * BLOCKS, kThreads, kBytes, stream>>>(args, map);
   return cudaGetLastError();
 }
 
@@ -288,7 +375,8 @@ cudaError_t choose(const Arguments& args, int variant, cudaStream_t stream) {
   if (variant == 2) return launch<N, 8, 1>(args, 0, stream);
   if (variant == 3) return launch<N, 12, 1>(args, 0, stream);
   if (variant == 4) return launch<N, 4, 3>(args, 0, stream);
-  return launch<N, 3, 4>(args, 0, stream);
+  if constexpr (N <= 16) return launch<N, 3, 4>(args, 0, stream);
+  return launch<N, 5, 2>(args, 0, stream);
 }
 
 }  // namespace
