@@ -19,6 +19,7 @@ def lattices(
     *,
     min_depth: int = 0,
     max_depth: int = 6,
+    min_width: int = 1,
     max_width: int = 6,
     has_gaps: bool = True,
     are_logprobs: bool | None = None,
@@ -28,7 +29,7 @@ def lattices(
     With ``has_gaps`` some rows are unknown and some candidates impossible. ``are_logprobs`` None: either kind.
     """
     depth = draw(st.integers(min_depth, max_depth))
-    width = draw(st.integers(1, max_width))
+    width = draw(st.integers(min_width, max_width))
     levels = draw(st.sampled_from([None, 1, 2, 4]))
     flag = draw(st.booleans()) if are_logprobs is None else are_logprobs
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))

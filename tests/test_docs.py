@@ -34,6 +34,7 @@ LINKED_HOSTS = {
     "numba.readthedocs.io",
     "semver.org",
     "www.apache.org",
+    "www.w3.org",  # the name space of SVG
 }
 MACHINE_PATH = re.compile(r"""(?<![\w.$}/-])/(?:home|root|Users|work|mnt|media|workspace)/[\w.-]+""")
 URL_HOST = re.compile(r"""https?://(\[[0-9a-f:]*\]|[A-Za-z0-9.-]+)""")

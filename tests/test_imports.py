@@ -34,7 +34,7 @@ PART_LEVELS = {
             ["replay", "forcing"],
             ["controller", "memory"],
             ["rounds"],
-            ["sglang_plugin", "bench", "cli"],
+            ["sglang_plugin", "bench", "cli", "conformance"],
         ]
     )
     for part in parts

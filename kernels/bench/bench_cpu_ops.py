@@ -86,6 +86,7 @@ def attention_forms(rows: int, context: int) -> Forms:
     queries = torch.randn(1, NUM_HEADS, rows, HEAD_DIM)
     mask = torch.ones(rows, num_tokens, dtype=torch.bool).tril(context)
     memory = KvMemory(1, NUM_KV_HEADS, HEAD_DIM, num_tokens)
+    memory.reserve(num_tokens)
     memory.buffer[0, 0], memory.buffer[0, 1] = keys.numpy(), values.numpy()
     segments = KvSegments([KvPart(memory, rows, context)])
 

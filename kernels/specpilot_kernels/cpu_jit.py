@@ -26,7 +26,15 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["PARALLEL_FROM", "inlined", "kernel", "max_threads", "num_threads", "set_num_threads"]
+__all__ = [
+    "PARALLEL_FROM",
+    "inlined",
+    "kernel",
+    "max_threads",
+    "num_threads",
+    "set_num_threads",
+    "share_threads",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -81,11 +89,18 @@ def num_threads(multiply_adds: int | None = None) -> int:
     """
     if multiply_adds is not None and multiply_adds < PARALLEL_FROM:
         return 1
-    if getattr(_calling_thread, "num_threads", 0) != _num_threads:
+    wanted = max(1, _num_threads // getattr(_calling_thread, "num_sharers", 1))
+    if getattr(_calling_thread, "num_threads", 0) != wanted:
         # numba keeps, for every Python thread, how many threads it starts.
-        numba.set_num_threads(_num_threads)
-        _calling_thread.num_threads = _num_threads
-    return _num_threads
+        numba.set_num_threads(wanted)
+        _calling_thread.num_threads = wanted
+    return wanted
+
+
+def share_threads(num_sharers: int) -> None:
+    """From now on this Python thread is one of so many that call kernels at the same time: each takes its part of the
+    threads, at least one."""
+    _calling_thread.num_sharers = num_sharers
 
 
 def kernel(*signatures: str, parallel: bool = False) -> Callable[[_Function], _Function]:

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic, models, register_model
 
 from specpilot_kernels.cpu_jit import inlined
 
 __all__ = [
+    "IS_WIDE",
     "LANES",
     "add",
     "fma",
@@ -35,7 +38,14 @@ __all__ = [
     "total",
 ]
 
+# numba makes the attributes of this module when it is imported.
+_config: Any = numba.config
+
 LANES = 16
+_features: Any = get_host_cpu_features() if _config.CPU_FEATURES is None else _config.CPU_FEATURES  # type: ignore[no-untyped-call]
+IS_WIDE = "+avx512f" in _features.split(",")
+"""There are 32 registers of a vector each (AVX-512); else two or four make one. Kernels are kept for each kind of
+machine."""
 _ZERO = np.float32(0)
 
 _INDEX = ir.IntType(32)

@@ -31,10 +31,14 @@ def main(arguments: Sequence[str]) -> int:
     )
     # Imported late: --help and a wrong setting answer without loading the framework and the models.
     from specpilot.models.build import build_engine
+    from specpilot.replay.live import start_recording
     from specpilot_service.app import create_app
     from specpilot_service.server import make_server
 
+    recorder = None
     try:
+        if settings.record is not None:
+            recorder = start_recording(settings.record, str(settings.model) if settings.model else None)
         engine = build_engine(
             str(settings.model) if settings.model else None,
             mode=settings.mode,
@@ -45,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             num_threads=settings.num_threads,
             batch=settings.batch,
             has_step_costs=settings.cost_aware,
+            recorder=recorder,
         )
     except SpecPilotError as error:
         print(f"specpilot serve: {error}", file=sys.stderr)
@@ -54,6 +59,13 @@ def main(arguments: Sequence[str]) -> int:
         server.run()
     except SystemExit:  # the server's way to say that it could not listen; it has logged why
         return 1
+    if recorder is not None:
+        try:
+            recorder.close()
+        except SpecPilotError as error:
+            log.error("%s", error)
+            return 1
+        log.info("%d steps recorded in %s", recorder.num_recorded, recorder.folder)
     return 0 if server.started and server.has_drained else 1
 
 

@@ -50,7 +50,9 @@ class Tally:
         if chunk.step is not None:
             self._steps.add(chunk.step)
             self._mechanisms[chunk.step.mechanism] += 1
-            self._fallback = chunk.step.fallback or self._fallback
+            if chunk.step.fallback and self._fallback is None:
+                self._fallback = chunk.step.fallback
+                self._metrics.fallbacks.inc()
             # A step cut by a stop or a limit gives fewer tokens than it accepted.
             self._num_accepted += min(chunk.step.num_correct_drafts, len(chunk.token_ids))
             self._metrics.observe_step(self._drafter, chunk.step)

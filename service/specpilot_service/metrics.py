@@ -60,6 +60,11 @@ class ServiceMetrics:
             buckets=_STEP_BUCKETS_S,
             registry=self.registry,
         )
+        self.fallbacks = Counter(
+            "specpilot_fallbacks",
+            "Requests decoded without the mechanisms they asked for, which the engine does not keep for them",
+            registry=self.registry,
+        )
         self.first_token_seconds = Histogram(
             "specpilot_time_to_first_token_seconds",
             "From the request's arrival to its first token",

@@ -12,7 +12,14 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from specpilot.engines.base import NumericMode
-from specpilot.engines.mechanisms import MAX_TREE_NODES, BatchMechanisms, Builder, GdnForm, Mechanisms
+from specpilot.engines.mechanisms import (
+    MAX_TREE_NODES,
+    BatchMechanisms,
+    Builder,
+    GdnForm,
+    Mechanisms,
+    QWeights,
+)
 from specpilot.errors import ConfigError
 
 __all__ = ["ENV_PREFIX", "Settings", "load_settings"]
@@ -80,6 +87,16 @@ class Settings(BaseSettings):
     gdn_form: GdnForm = Field(
         default="path", description="Gated DeltaNet layers of a tree: path (the bits of chains) or wy"
     )
+    q_weights: QWeights | None = Field(
+        default=None,
+        description="two-level verification: the low-precision copy of the target that checks a first tree",
+    )
+    q_gate: bool = Field(
+        default=False, description="leave the pass over the copy out where it has not paid lately"
+    )
+    certified_head: bool = Field(
+        default=False, description="greedy tokens from an INT8 screen of the LM head, rescored exactly"
+    )
     node_budget: int | None = Field(
         default=None, ge=1, description="nodes that all best_first trees of a step share, roots included"
     )
@@ -103,17 +120,20 @@ class Settings(BaseSettings):
     stall_timeout_s: float = Field(
         default=60.0, gt=0, description="a client that takes no bytes for so long is cut off"
     )
+    record: Path | None = Field(
+        default=None,
+        description="folder that gets a recording of every verify step, in a folder of this start; "
+        "see `specpilot replay`",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe log shown"
     )
 
-    @field_validator("model", mode="before")
+    @field_validator("model", "record", mode="before")
     @classmethod
     def _refuse_empty_path(cls, value: object) -> object:
         if value == "":
-            raise ValueError(
-                "an empty path would mean the current folder; leave it out for the bundled model"
-            )
+            raise ValueError("an empty path would mean the current folder; leave it out for the default")
         return value
 
     @model_validator(mode="after")
@@ -130,6 +150,9 @@ class Settings(BaseSettings):
             num_positions=self.positions,
             is_cost_aware=self.cost_aware,
             gdn_form=self.gdn_form,
+            q_weights=self.q_weights,
+            is_q_gated=self.q_gate,
+            has_certified_head=self.certified_head,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,12 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from specpilot.bench.concurrency import run_concurrency
+from specpilot.bench.demo_prompts import DEMO_PROMPTS
 from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.provenance import find_commit, find_versions, hash_chat_template
 from specpilot.bench.requests import BenchRequest, hash_requests, read_requests
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
 from specpilot.cli.options import (
     BuilderName,
+    CertifiedHeadFlag,
     Chat,
     CostAware,
     DrafterBlocks,
@@ -27,6 +30,8 @@ from specpilot.cli.options import (
     Nodes,
     Positions,
     PromptRows,
+    QGateFlag,
+    QWeightsName,
     Temperature,
     Threads,
     WholePromptRows,
@@ -36,7 +41,8 @@ from specpilot.cli.options import (
 )
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
-from specpilot.engines.base import Engine
+from specpilot.engines.base import Engine, NumericMode
+from specpilot.errors import RequestError
 
 __all__ = ["add_to"]
 
@@ -46,8 +52,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _bench(
-    requests: Annotated[Path, typer.Option(help="JSON lines with 'prompt' or 'turns'.")],
-    drafter: Annotated[str, typer.Option(help="Drafter to compare with plain decoding.")],
+    requests: Annotated[
+        Path | None,
+        typer.Option(help="JSON lines with 'prompt' or 'turns'. Default with --best: built-in prompts."),
+    ] = None,
+    drafter: Annotated[str | None, typer.Option(help="Drafter to compare with plain decoding.")] = None,
+    best: Annotated[
+        bool,
+        typer.Option("--best", help="Find drafter and mechanisms by measured cost, and compare these."),
+    ] = False,
     model: Model = None,
     mode: Mode = "serve",
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many requests.")] = None,
@@ -68,6 +81,9 @@ def _bench(
     positions: Positions = None,
     cost_aware: CostAware = False,
     gdn_form: GdnFormName = "path",
+    q_weights: QWeightsName = None,
+    q_gate: QGateFlag = False,
+    certified_head: CertifiedHeadFlag = False,
     node_budget: NodeBudget = None,
     drafter_blocks: DrafterBlocks = False,
     whole_prompt_rows: WholePromptRows = 0,
@@ -76,8 +92,23 @@ def _bench(
     json: Json = False,
 ) -> Outcome:
     """Accept length, rates and speed-up. In judge mode, greedy answers that differ are a failure."""
+    if best:
+        is_plain = (builder, nodes, positions, cost_aware, gdn_form) == ("chain", None, None, False, "path")
+        is_plain &= not (q_weights or q_gate or certified_head or node_budget or drafter_blocks)
+        is_plain &= not (whole_prompt_rows or prompt_rows or concurrency or drafter or temperature) and chat
+        if not is_plain or not cut_loops or seed:
+            raise RequestError(
+                "best: got options that it chooses itself, or does not use, expected none of them"
+            )
+        return _find_best(requests, limit, model, mode, max_tokens, num_threads, json)
+    if requests is None or drafter is None:
+        raise RequestError(
+            "bench: got no requests or no drafter, expected --requests and --drafter, or --best"
+        )
     chosen = read_requests(requests, limit)
-    mechanisms = mechanisms_of(builder, nodes, positions, cost_aware, gdn_form)
+    mechanisms = mechanisms_of(
+        builder, nodes, positions, cost_aware, gdn_form, q_weights, q_gate, certified_head
+    )
     batch = batch_of(node_budget, drafter_blocks, whole_prompt_rows, prompt_rows)
     options = BenchOptions(drafter, chat, max_tokens, temperature, seed, cut_loops, mechanisms, batch)
     engine = open_engine(
@@ -93,6 +124,36 @@ def _bench(
         _show(summary)
     must_be_equal = mode == "judge" and temperature == 0.0
     return Outcome(row, is_ok=not (must_be_equal and summary.num_diverged))
+
+
+def _find_best(
+    requests: Path | None,
+    limit: int | None,
+    model: Path | None,
+    mode: NumericMode,
+    max_tokens: int,
+    num_threads: int | None,
+    is_json: bool,
+) -> Outcome:
+    from specpilot.bench.best import find_best
+    from specpilot.refengine.engine import ReferenceEngine
+
+    chosen = [BenchRequest(f"demo-{n}", (prompt,)) for n, prompt in enumerate(DEMO_PROMPTS)]
+    if requests is not None:
+        chosen = read_requests(requests, limit)
+    engine = open_engine(model, mode, num_threads)
+    assert isinstance(engine, ReferenceEngine)
+    report = find_best(engine, chosen, max_tokens, model, lambda stage: print(stage, file=sys.stderr))
+    file_name = "built-in prompts" if requests is None else requests.name
+    options = BenchOptions(report["best"]["drafter"], max_new_tokens=max_tokens)
+    row = _provenance(engine, chosen, options, file_name) | report
+    row["options"]["mechanisms"] = report["best"]["mechanisms"]
+    if not is_json:
+        found = report["best"]
+        print(f"best: {found['drafter']} with {found['mechanisms']}")
+        print(f"predicted {found['tok_s']:.1f} tokens/s at tau {found['tau']:.2f}")
+        print(f"{report['speedup_over_ar']:.2f} x plain decoding in {mode} mode")
+    return Outcome(row)
 
 
 def _provenance(

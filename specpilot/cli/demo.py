@@ -11,12 +11,15 @@ from specpilot.bench.demo_prompts import DEMO_PROMPTS
 from specpilot.bench.provenance import find_commit, find_versions
 from specpilot.cli.options import (
     BuilderName,
+    CertifiedHeadFlag,
     CostAware,
     Json,
     MaxTokens,
     Model,
     Nodes,
     Positions,
+    QGateFlag,
+    QWeightsName,
     Threads,
     mechanisms_of,
     open_engine,
@@ -38,12 +41,17 @@ def _demo(
     nodes: Nodes = None,
     positions: Positions = None,
     cost_aware: CostAware = False,
+    q_weights: QWeightsName = None,
+    q_gate: QGateFlag = False,
+    certified_head: CertifiedHeadFlag = False,
     num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:
     """Show equal ids (judge mode) and the speed-up (serve mode); exit code 0 only with equal ids."""
     # One form of Gated DeltaNet for both engines: judge mode has the path form alone.
-    mechanisms = mechanisms_of(builder, nodes, positions, cost_aware, "path")
+    mechanisms = mechanisms_of(
+        builder, nodes, positions, cost_aware, "path", q_weights, q_gate, certified_head
+    )
     judge, serve = (
         open_engine(model, "judge", num_threads, has_step_costs=cost_aware),
         open_engine(model, "serve", num_threads, has_step_costs=cost_aware),

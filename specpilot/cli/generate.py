@@ -13,6 +13,7 @@ import typer
 
 from specpilot.cli.options import (
     BuilderName,
+    CertifiedHeadFlag,
     Chat,
     CostAware,
     Drafter,
@@ -23,6 +24,8 @@ from specpilot.cli.options import (
     Model,
     Nodes,
     Positions,
+    QGateFlag,
+    QWeightsName,
     Temperature,
     Threads,
     mechanisms_of,
@@ -77,6 +80,9 @@ def _generate(
     positions: Positions = None,
     cost_aware: CostAware = False,
     gdn_form: GdnFormName = "path",
+    q_weights: QWeightsName = None,
+    q_gate: QGateFlag = False,
+    certified_head: CertifiedHeadFlag = False,
     num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:
@@ -95,7 +101,9 @@ def _generate(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    mechanisms = mechanisms_of(builder, nodes, positions, cost_aware, gdn_form)
+    mechanisms = mechanisms_of(
+        builder, nodes, positions, cost_aware, gdn_form, q_weights, q_gate, certified_head
+    )
     try:
         prompt.encode()
     except UnicodeEncodeError:

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specpilot.engines.base import NumericMode
-from specpilot.engines.mechanisms import MAX_TREE_NODES, BatchMechanisms, Builder, GdnForm, Mechanisms
+from specpilot.engines.mechanisms import (
+    MAX_TREE_NODES,
+    BatchMechanisms,
+    Builder,
+    GdnForm,
+    Mechanisms,
+    QWeights,
+)
 
 if TYPE_CHECKING:
     from specpilot.engines.base import Engine
 
 __all__ = [
     "BuilderName",
+    "CertifiedHeadFlag",
     "Chat",
     "CostAware",
     "Drafter",
@@ -28,6 +36,8 @@ __all__ = [
     "Nodes",
     "Positions",
     "PromptRows",
+    "QGateFlag",
+    "QWeightsName",
     "Temperature",
     "Threads",
     "WholePromptRows",
@@ -70,6 +80,21 @@ GdnFormName = Annotated[
     GdnForm,
     typer.Option("--gdn-form", help="Gated DeltaNet layers of a tree: path (the bits of chains) or wy."),
 ]
+QWeightsName = Annotated[
+    QWeights | None,
+    typer.Option(
+        "--q-weights", help="Two-level verification: the low-precision copy that checks a first tree."
+    ),
+]
+QGateFlag = Annotated[
+    bool, typer.Option("--q-gate", help="Leave the pass over the copy out where it has not paid lately.")
+]
+CertifiedHeadFlag = Annotated[
+    bool,
+    typer.Option(
+        "--certified-head", help="Greedy tokens from an INT8 screen of the LM head, rescored exactly."
+    ),
+]
 
 # How an engine spends rows over the requests of a step.
 NodeBudget = Annotated[
@@ -90,10 +115,17 @@ PromptRows = Annotated[
 
 
 def mechanisms_of(
-    builder: Builder, nodes: int | None, positions: int | None, cost_aware: bool, gdn_form: GdnForm
+    builder: Builder = "chain",
+    nodes: int | None = None,
+    positions: int | None = None,
+    cost_aware: bool = False,
+    gdn_form: GdnForm = "path",
+    q_weights: QWeights | None = None,
+    q_gate: bool = False,
+    certified_head: bool = False,
 ) -> Mechanisms:
     """What the mechanism options of a verb come to."""
-    return Mechanisms(builder, nodes, positions, cost_aware, gdn_form)
+    return Mechanisms(builder, nodes, positions, cost_aware, gdn_form, q_weights, q_gate, certified_head)
 
 
 def batch_of(

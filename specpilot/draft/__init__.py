@@ -1,7 +1,14 @@
 """Drafters: what proposes tokens, and the lattice its proposals are read from."""
 
 from specpilot.draft.attach import attach_chain, attach_subtree
-from specpilot.draft.drafter import BorrowedTarget, Draft, Drafter, DrafterState, TargetDimensions
+from specpilot.draft.drafter import (
+    BorrowedTarget,
+    Draft,
+    Drafter,
+    DrafterState,
+    TargetDimensions,
+    TreeDrafter,
+)
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.proposals import ProposeRequest, propose_all
 from specpilot.draft.step_cost import StepCost
@@ -19,6 +26,7 @@ __all__ = [
     "StepCost",
     "SuffixDrafter",
     "TargetDimensions",
+    "TreeDrafter",
     "attach_chain",
     "attach_subtree",
     "propose_all",

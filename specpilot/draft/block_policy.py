@@ -1,15 +1,14 @@
 """How many rows a request drafts next: 16, 12 or 8, by what was accepted lately and how sure the drafter is.
 
 A block costs the drafter its rows whether they are accepted or not, so a request gets a longer one only while its
-accepted drafts come near the end of the one before. Two estimates of the drafts that the next step accepts are kept,
-each a running mean in which a step counts for ``RECENT`` and all before it for the rest:
+accepted drafts come near the end of the one before. What the drafter expects of a draft (:func:`expected_drafts`, its
+confidence) is set right by what came of the drafts before:
 
-* *acceptance*: the correct drafts of the steps;
-* *confidence*: the correct drafts the drafter expects, the sum over depths of its probability that all drafts up to
-  there are right (:func:`expected_drafts`).
+    forecast = expected of the last draft x (running mean of correct drafts / running mean of expected ones)
 
-Their mean is the forecast. The block is the shortest one of which the forecast fills less than ``FILL``, else the
-longest. A tree's depth is capped by the block: a lattice of so many rows, root included, has one depth less.
+In a running mean the newest step counts for ``RECENT`` and all before it for the rest. The block is the shortest one of
+which the forecast fills less than ``FILL``, else the longest. A tree's depth is capped by the block: a lattice of so
+many rows, root included, has one depth less.
 """
 
 from __future__ import annotations
@@ -34,15 +33,16 @@ class BlockPolicy:
     """The block of one request. It begins with the shortest; nothing is drawn and no clock is read."""
 
     def __init__(self) -> None:
-        self._acceptance: float | None = None
-        self._confidence: float | None = None
+        self._correct: float | None = None
+        self._expected: float | None = None
+        self._last_expected = 0.0
 
     @property
     def forecast(self) -> float:
         """Correct drafts expected of the next step; 0 before the first one."""
-        if self._acceptance is None or self._confidence is None:
+        if not self._correct or not self._expected:
             return 0.0
-        return (self._acceptance + self._confidence) / 2
+        return self._last_expected * self._correct / self._expected
 
     @property
     def num_rows(self) -> int:
@@ -51,8 +51,9 @@ class BlockPolicy:
 
     def learn(self, num_correct_drafts: int, num_expected: float) -> None:
         """Take a step in: what it accepted, and what :func:`expected_drafts` said of its draft."""
-        self._acceptance = _mean(self._acceptance, num_correct_drafts)
-        self._confidence = _mean(self._confidence, num_expected)
+        self._correct = _mean(self._correct, num_correct_drafts)
+        self._expected = _mean(self._expected, num_expected)
+        self._last_expected = num_expected
 
 
 def _mean(before: float | None, new: float) -> float:
@@ -66,10 +67,10 @@ def expected_drafts(draft: Draft) -> float:
     """
     if draft.survival is not None:
         return float(draft.survival.double().sum())
-    candidate_ids, scores = draft.lattice.candidate_ids.numpy(), draft.lattice.edge_scores.numpy()
-    chain = draft.token_ids.numpy()
-    picks = (candidate_ids == chain[:, None]).argmax(1)
-    rows = scores[np.arange(len(chain)), np.concatenate(([0], picks[:-1]))].astype(np.float64)
-    weights = np.exp(rows - rows.max(1, keepdims=True))
-    taken = weights[np.arange(len(chain)), picks] / weights.sum(1)
-    return float(taken.cumprod().sum())
+    lattice, chain = draft.lattice, draft.token_ids.numpy()
+    picks = (lattice.candidate_ids.numpy() == chain[:, None]).argmax(1)
+    depths, parents = np.arange(len(chain)), np.concatenate(([0], picks[:-1]))
+    rows = lattice.edge_scores.numpy()[depths, parents].astype(np.float64)
+    if not lattice.are_logprobs:
+        rows -= np.logaddexp.reduce(rows, 1, keepdims=True)
+    return float(np.exp(rows[depths, picks]).cumprod().sum())

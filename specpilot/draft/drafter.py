@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specpilot.draft.lattice import Lattice
 
-__all__ = ["BorrowedTarget", "Draft", "Drafter", "DrafterState", "TargetDimensions"]
+__all__ = ["BorrowedTarget", "Draft", "Drafter", "DrafterState", "TargetDimensions", "TreeDrafter"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +144,18 @@ class Drafter(Protocol):
             states. A drafter that draws nothing states the law that is 1 on its tokens.
         num_positions
             Most drafted positions, 1 or more; ``block_size - 1`` when None.
+        """
+        ...
+
+
+@runtime_checkable
+class TreeDrafter(Protocol):
+    """A drafter that drafts otherwise for a tree than for a chain: along several paths instead of one."""
+
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """Draft a lattice to build a tree from; nothing is drawn. Parameters as those of :meth:`Drafter.propose`.
+
+        ``token_ids`` are the lattice's greedy chain.
         """
         ...
 

@@ -69,6 +69,26 @@ class Lattice:
         is_known = self.edge_scores.amax(-1, keepdim=True) > -torch.inf
         return torch.log_softmax(self.edge_scores, dim=-1).masked_fill(~is_known, -torch.inf)
 
+    def first(self, depth: int) -> Lattice:
+        """The first ``depth`` positions, at most D."""
+        return Lattice(self.candidate_ids[:depth], self.edge_scores[:depth], self.are_logprobs)
+
+    def at_temperature(self, temperature: float) -> Lattice:
+        """The lattice of the laws p ** (1 / temperature), normalised; mass outside the candidates counts as one more
+        candidate. ``temperature`` is above 0."""
+        if not temperature > 0.0:
+            raise ValueError(f"temperature: got {temperature}, expected a number above 0")
+        if temperature == 1.0:
+            return self
+        scores = self.edge_scores / temperature
+        if not self.are_logprobs:
+            return Lattice(self.candidate_ids, scores)
+        outside = (1.0 - self.edge_scores.double().exp().sum(-1)).clamp(min=0.0).log() / temperature
+        normalizers = torch.logsumexp(torch.cat((scores.double(), outside[..., None]), -1), -1, keepdim=True)
+        is_known = scores.amax(-1, keepdim=True) > -torch.inf
+        tempered = (scores - normalizers).float().clamp(max=0.0).masked_fill(~is_known, -torch.inf)
+        return Lattice(self.candidate_ids, tempered, are_logprobs=True)
+
     def greedy_chain(self) -> Tensor:
         """Follow the best edge from the root.
 

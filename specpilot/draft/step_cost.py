@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from specpilot.errors import ConfigError
 
-__all__ = ["StepCost"]
+__all__ = ["BUNDLED_STEP_COST", "StepCost"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,13 @@ class StepCost:
         """
         tokens = np.exp(logprobs.astype(np.float64)).cumsum()
         return int((tokens / self.time_us(np.arange(1, len(logprobs) + 1))).argmax()) + 1
+
+
+BUNDLED_STEP_COST = StepCost(
+    (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63),
+    (3218, 3259, 3474, 3474, 3792, 4178, 5391, 6342, 8440, 10703, 12754, 16395),
+)
+"""Of the bundled target with DFlash2's draft in it, in microseconds: 20th percentiles measured by
+``kernels/bench/bench_step_cost.py`` on 2 cores of an Intel Xeon, 300 to 1,800 tokens of context. What matters is how
+the numbers compare with each other; engines measure their own (:mod:`specpilot.refengine.step_costs`), this one serves
+where no engine runs."""

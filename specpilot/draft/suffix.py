@@ -15,6 +15,8 @@ stated cost of a row. A draft is a function of the request alone, so its law is 
 
 from __future__ import annotations
 
+import itertools
+import operator
 from functools import cache
 from typing import NamedTuple
 
@@ -143,7 +145,7 @@ class SuffixDrafter:
         chain = self._predict(state, anchor_id, wanted)
         state.predictions, state.predicted_from = chain, state.num_tokens + 1
         count = best_length([step.rate for step in chain], self.row_cost)
-        return _certain_draft([step.token_id for step in chain[:count]], is_greedy=temperature == 0.0)
+        return _certain_draft(chain[:count], is_greedy=temperature == 0.0)
 
     def _predict(self, state: SuffixState, anchor_id: int, num_positions: int) -> list[_Prediction]:
         """The chain of most frequent continuations, up to where no further draft can pay."""
@@ -184,13 +186,16 @@ def _constants(depth: int) -> tuple[Tensor, Tensor]:
     return torch.zeros(depth, 1, 1), torch.ones(depth, 1, dtype=torch.float64)
 
 
-def _certain_draft(ids: list[int], *, is_greedy: bool) -> Draft:
+def _certain_draft(chain: list[_Prediction], *, is_greedy: bool) -> Draft:
     """A chain whose law is 1 on its own tokens: one candidate a depth."""
-    if not ids:
+    if not chain:
         return _NOTHING
-    scores, ones = _constants(len(ids))
-    token_ids = torch.tensor(ids)
-    return Draft(token_ids, None if is_greedy else ones, Lattice(token_ids[:, None], scores))
+    scores, ones = _constants(len(chain))
+    token_ids = torch.tensor([step.token_id for step in chain])
+    survival = torch.tensor(list(itertools.accumulate((step.rate for step in chain), operator.mul)))
+    return Draft(
+        token_ids, None if is_greedy else ones, Lattice(token_ids[:, None], scores), survival=survival
+    )
 
 
 _NOTHING = Draft(

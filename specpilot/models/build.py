@@ -9,6 +9,7 @@ import torch
 
 from specpilot.draft import Drafter, SuffixDrafter
 from specpilot.draft.recording import StepRecorder
+from specpilot.draft.with_suffix import SuffixAttached
 from specpilot.engines.base import NumericMode
 from specpilot.engines.mechanisms import BatchMechanisms
 from specpilot.errors import ConfigError
@@ -21,6 +22,7 @@ from specpilot.refengine.step_costs import measure_step_costs
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
+from specpilot_kernels.cpu_jit import num_threads as kernel_threads
 
 __all__ = ["SWITCH_INTERVAL_S", "build_engine"]
 
@@ -49,14 +51,16 @@ def build_engine(
         What :func:`specpilot.models.model_folders` takes, or a GGUF file; None is the bundled model.
     drafter
         Default drafter, ``"none"`` for plain decoding; None takes the first one found in the model's folder, or
-        ``suffix``, which needs no weights and is there for every model.
+        ``suffix``, which needs no weights and is there for every model. ``NAME+suffix`` is drafter NAME with the suffix
+        drafter's chain attached to its trees.
     max_running, max_waiting, max_kv_tokens
         See :class:`specpilot.refengine.scheduler.Limits`. None: 4,096 tokens for every running request, and at least
         one context length in all.
     num_threads
-        Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
-        small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
-        two OpenMP runtimes that both wait by spinning would take the cores from each other.
+        Threads of a matrix product, and steps that run at the same time when several requests do; None: the cores
+        this process may use, at most 4 (the bundled matrices are too small for more). It is set for the whole process.
+        torch itself gets one thread: its products are not used, and two OpenMP runtimes that both wait by spinning
+        would take the cores from each other.
     batch, recorder
         See :class:`specpilot.refengine.engine.ReferenceEngine`.
     has_step_costs
@@ -81,7 +85,8 @@ def build_engine(
         raise ConfigError(
             f"{folder}: the name {SuffixDrafter.name!r} belongs to the built-in drafter; rename it"
         )
-    names = (*drafter_folders, SuffixDrafter.name)
+    attached = {f"{name}+{SuffixDrafter.name}": name for name in drafter_folders}
+    names = (*drafter_folders, *attached, SuffixDrafter.name)
     if drafter not in (None, "none", *names):
         known = ", ".join(names)
         raise ConfigError(f"drafter: got {drafter!r}, expected 'none' or one of: {known}")
@@ -98,6 +103,7 @@ def build_engine(
     drafters: dict[str, Drafter] = {
         name: load_drafter(folder, target=target) for name, folder in drafter_folders.items()
     }
+    drafters.update({name: SuffixAttached(drafters[inner]) for name, inner in attached.items()})
     drafters[SuffixDrafter.name] = SuffixDrafter()
     default = None if drafter == "none" else drafter or names[0]
     if max_kv_tokens is None:
@@ -110,6 +116,7 @@ def build_engine(
         tokenizer,
         default_drafter=default,
         limits=limits,
+        num_lanes=kernel_threads(),
         batch=batch,
         recorder=recorder,
         step_costs=measure_step_costs(target, drafters) if has_step_costs else None,

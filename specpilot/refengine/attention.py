@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.refengine.config import TargetConfig
+from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order
 from specpilot.refengine.state import Batch
@@ -61,12 +62,12 @@ class GatedAttention:
         self._scales = torch.cat(scales).contiguous().numpy()
         self._output = Projection(weights["o_proj.weight"])
 
-    def arrays(self, x: NDArray[np.float32], batch: Batch) -> NDArray[np.float32]:
-        """(rows, hidden) -> (rows, hidden); keys and values of the batch's rows go into their caches.
+    def add_to(self, x: NDArray[np.float32], norm: RmsNorm, batch: Batch) -> None:
+        """Add the layer's output for normed rows to x, (rows, hidden); their keys and values go into their caches.
 
         A row's bits depend on the row and the tokens of its sequence before it alone.
         """
         attended = batch_attention(
-            self._input.arrays(x), batch.kv, self._index, self._scales, self._rotation, self._eps
+            self._input.of_normed(x, norm), batch.kv, self._index, self._scales, self._rotation, self._eps
         )
-        return self._output.arrays(attended)
+        self._output.add_to(x, attended)

@@ -8,7 +8,8 @@ depend on how many are computed together: context may come in any chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,45 +22,45 @@ from specpilot.refengine.block_config import BlockConfig
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot_kernels.chain_attention import chain_attention
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention
 from specpilot_kernels.context_write import context_write
 from specpilot_kernels.silu_mul import silu_mul
 
 __all__ = ["Backbone", "ContextCache", "Mixer", "unmixed"]
 
 _Array = NDArray[np.float32]
+_Places = NDArray[np.int64]
 
 
 @dataclass
 class ContextCache:
-    """Keys and values of committed tokens, float32, (layers, kv heads, capacity, head_dim), ``length`` of
-    them valid.
+    """Keys and values of the first ``length`` tokens; what stands behind them is scratch for the block being
+    drafted."""
 
-    The rows after ``length`` are scratch for the block being drafted.
-    """
-
-    keys: _Array
-    values: _Array
+    memory: KvMemory
     length: int = 0
 
 
 class Mixer(Protocol):
-    """Wraps a sublayer: what goes into it and what comes out may be mixed over the rows of the block."""
+    """Wraps a sublayer: what goes into it and what comes out may be mixed over the rows of a block.
 
-    def before(self, x: _Array) -> _Array:
-        """The sublayer's input, from x (B, H)."""
+    ``places`` (R,) are the rows' places in their blocks, 0 for the first of each.
+    """
+
+    def before(self, x: _Array, places: _Places) -> _Array:
+        """The sublayer's input, from x (R, H)."""
         ...
 
-    def after(self, x: _Array, y: _Array) -> _Array:
-        """What joins the residual stream, from the sublayer's output y (B, H) and what :meth:`before` got."""
+    def after(self, x: _Array, y: _Array, places: _Places) -> _Array:
+        """What joins the residual stream, from the sublayer's output y (R, H) and what :meth:`before` got."""
         ...
 
 
 class _Unmixed:
-    def before(self, x: _Array) -> _Array:
+    def before(self, x: _Array, places: _Places) -> _Array:
         return x
 
-    def after(self, x: _Array, y: _Array) -> _Array:
+    def after(self, x: _Array, y: _Array, places: _Places) -> _Array:
         return y
 
 
@@ -121,7 +122,7 @@ class Backbone:
         key_scales = [layer.key_norm.expand(config.num_kv_heads, -1) for layer in self._layers]
         self._context_key_scales: _Array = torch.cat(key_scales).numpy()
         self._norm = RmsNorm(tensors["norm.weight"], config.rms_norm_eps)
-        self._rotation = self._rotation_table(0)
+        self._rotation, self._rotation_grows = self._rotation_table(0), threading.Lock()
 
     def _rotation_table(self, num_positions: int) -> _Array:
         config = self._config
@@ -132,10 +133,10 @@ class Backbone:
 
     def new_cache(self, capacity: int) -> ContextCache:
         config = self._config
-        if capacity > len(self._rotation):
-            self._rotation = self._rotation_table(capacity)
-        shape = (config.num_layers, config.num_kv_heads, capacity, config.head_dim)
-        return ContextCache(np.empty(shape, np.float32), np.empty(shape, np.float32))
+        with self._rotation_grows:  # requests begin on several threads
+            if capacity > len(self._rotation):
+                self._rotation = self._rotation_table(capacity)
+        return ContextCache(KvMemory(config.num_layers, config.num_kv_heads, config.head_dim, capacity))
 
     def append_context(self, cache: ContextCache, taps: _Array) -> None:
         """Add the keys and values of n committed tokens, made straight from their features. taps (n, taps *
@@ -143,23 +144,42 @@ class Backbone:
         features = self._features_norm.arrays(self._features.arrays(taps))
         projected = self._context_keys_values.arrays(features)
         scales, eps = self._context_key_scales, self._config.rms_norm_eps
-        context_write(projected, cache.keys, cache.values, cache.length, scales, self._rotation, eps)
+        cache.memory.reserve(cache.length + len(taps))
+        context_write(projected, cache.memory.buffer, cache.length, scales, self._rotation, eps)
         cache.length += len(taps)
 
-    def forward(self, cache: ContextCache, rows: _Array) -> _Array:
-        """Run one block. rows (B, H) embeddings -> hidden (B, H) after the final norm; the context stays as
-        it is."""
+    def forward(self, caches: Sequence[ContextCache], rows: _Array, sizes: Sequence[int]) -> _Array:
+        """Run a block behind each of several contexts, which stay as they are.
+
+        Parameters
+        ----------
+        rows : array, (R, H)
+            Embeddings, one block behind the other. A block's result does not depend on the others.
+        sizes
+            Rows of each block.
+
+        Returns
+        -------
+        array, (R, H)
+            Hidden rows after the final norm.
+        """
+        for cache, size in zip(caches, sizes, strict=True):
+            cache.memory.reserve(cache.length + size)
+        segments = KvSegments(
+            [KvPart(cache.memory, size, cache.length) for cache, size in zip(caches, sizes, strict=True)]
+        )
+        places = np.concatenate([np.arange(size) for size in sizes])
         x = rows.copy()
         for index, layer in enumerate(self._layers):
             h = layer.input_norm.arrays(x)
             mixer = layer.attention_mixer
-            attended = chain_attention(
-                layer.qkv.arrays(mixer.before(h)), cache.keys[index], cache.values[index], cache.length,
-                layer.query_key_scales, self._rotation, self._config.rms_norm_eps, is_block=True,
+            attended = batch_attention(
+                layer.qkv.arrays(mixer.before(h, places)), segments, index, layer.query_key_scales, self._rotation,
+                self._config.rms_norm_eps, is_block=True,
             )  # fmt: skip
-            x += mixer.after(h, layer.out.arrays(attended))
+            x += mixer.after(h, layer.out.arrays(attended), places)
             h = layer.post_norm.arrays(x)
             mixer = layer.mlp_mixer
-            gated = silu_mul(layer.gate_up.arrays(mixer.before(h)))
-            x += mixer.after(h, layer.down.arrays(gated))
+            gated = silu_mul(layer.gate_up.arrays(mixer.before(h, places)))
+            x += mixer.after(h, layer.down.arrays(gated), places)
         return self._norm.arrays(x)

@@ -19,8 +19,10 @@ srt/speculative/dflash_worker_v2.py), stated here once for engine and training a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, DrafterState
+from specpilot.draft import BorrowedTarget, Draft, DrafterState
+from specpilot.draft.calibration import EdgeCalibration
+from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import EngineError
 from specpilot.refengine.block_backbone import Backbone, ContextCache, Mixer, unmixed
 from specpilot.refengine.block_config import BlockConfig, resolve_target_taps, tap_convention
@@ -56,10 +60,10 @@ class BlockState:
 
     @property
     def memory_bytes(self) -> int:
-        return self.cache.keys.nbytes + self.cache.values.nbytes
+        return self.cache.memory.memory_bytes
 
 
-class BlockDrafter:
+class BlockDrafter(ABC):
     """The part of a :class:`specpilot.draft.Drafter` up to the hidden rows of a block, on the CPU in float32.
 
     Parameters
@@ -70,6 +74,8 @@ class BlockDrafter:
         Lends embedding and LM head; in judge mode they must be deterministic.
     mixer_of
         See :class:`specpilot.refengine.block_backbone.Backbone`.
+    calibration
+        Makes acceptance probabilities of the edges of a tree's lattice; None: they stay the drafter's own.
 
     A proposal depends on the committed tokens and their taps only, bit for bit, never on how they were split into
     chunks.
@@ -81,7 +87,9 @@ class BlockDrafter:
         tensors: dict[str, Tensor],
         target: BorrowedTarget,
         mixer_of: Callable[[str], Mixer] = unmixed,
+        calibration: EdgeCalibration | None = None,
     ) -> None:
+        self.calibration = calibration
         self.target_taps = resolve_target_taps(
             target.architecture, config.target_layer_ids, target.config.num_layers
         )
@@ -113,6 +121,29 @@ class BlockDrafter:
         if expected[0]:
             self._backbone.append_context(state.cache, taps.float().contiguous().numpy())
 
+    @abstractmethod
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks."""
+
+    def propose(
+        self,
+        state: DrafterState,
+        anchor_id: int,
+        *,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+        num_positions: int | None = None,
+    ) -> Draft:
+        """See :class:`specpilot.draft.Drafter`, and :meth:`propose_many` for the lengths there are."""
+        [draft] = self.propose_many([ProposeRequest(state, anchor_id, temperature, generator, num_positions)])
+        return draft
+
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """The greedy draft with the lattice calibrated. See :class:`specpilot.draft.TreeDrafter`."""
+        request = ProposeRequest(state, anchor_id, num_positions=num_positions, is_tree=True)
+        [draft] = self.propose_many([request])
+        return draft
+
     def mark(self, state: DrafterState) -> object:
         """The number of tokens in the context. See :class:`specpilot.draft.Drafter`."""
         return _own(state).cache.length
@@ -124,14 +155,24 @@ class BlockDrafter:
             raise EngineError(f"drafter mark: got {mark!r}, expected 0 to {cache.length} tokens")
         cache.length = mark
 
-    def block_hidden(self, state: DrafterState, anchor_id: int, num_rows: int) -> _Array:
-        """Run a block of ``num_rows`` rows after the context -> hidden rows (num_rows, H) after the final norm."""
+    def for_request(self, request: ProposeRequest, draft: Draft) -> Draft:
+        """The draft with its lattice as the request has use for it."""
+        if not request.is_tree or self.calibration is None:
+            return draft
+        return replace(draft, lattice=self.calibration.apply(draft.lattice))
+
+    def block_hidden(
+        self, states: Sequence[DrafterState], anchor_ids: Sequence[int], sizes: Sequence[int]
+    ) -> _Array:
+        """Run a block behind the context of each request -> hidden rows (sum of sizes, H) after the final norm."""
         vocab_size = self._block_config.vocab_size
-        if not 0 <= anchor_id < vocab_size:
-            raise ValueError(f"anchor_id: got {anchor_id}, expected a token id below {vocab_size}")
-        rows = np.repeat(self._mask_row, num_rows, 0)
-        rows[0] = self._target.embed(torch.tensor([anchor_id])).float().numpy()
-        return self._backbone.forward(_own(state).cache, rows)
+        for anchor_id in anchor_ids:
+            if not 0 <= anchor_id < vocab_size:
+                raise ValueError(f"anchor_id: got {anchor_id}, expected a token id below {vocab_size}")
+        rows = np.repeat(self._mask_row, sum(sizes), 0)
+        begins = [0, *itertools.accumulate(sizes[:-1])]
+        rows[begins] = self._target.embed(torch.tensor(anchor_ids)).float().numpy()
+        return self._backbone.forward([_own(state).cache for state in states], rows, sizes)
 
 
 def _own(state: DrafterState) -> BlockState:

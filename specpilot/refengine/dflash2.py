@@ -16,6 +16,8 @@ Row i proposes the token at position P + i, so a block of B rows drafts B - 1 to
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft import BorrowedTarget, Draft, Lattice
+from specpilot.draft.calibration import EdgeCalibration
+from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError
 from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, check_fit
 from specpilot.refengine.checkpoint import read_tensors
@@ -50,11 +54,14 @@ class _Selector:
         projection = tensors["candidate_selector.hidden_projection.weight"]
         self._projection = Projection(_fill_up(projection, 0))
 
-    def edge_scores(self, hidden: _Array, logits: _Array, candidate_ids: _Ids, anchor_id: int) -> _Array:
-        """hidden (D, H), logits and ids of the candidates (D, K) -> scores (D, K, K); the rows of depth 0 are
+    def project(self, hidden: _Array) -> _Array:
+        """hidden (R, H) -> what a position contributes to its scores (R, r)."""
+        return self._projection.arrays(hidden)
+
+    def edge_scores(self, projected: _Array, logits: _Array, candidate_ids: _Ids, anchor_id: int) -> _Array:
+        """projected (D, r), logits and ids of the candidates (D, K) -> scores (D, K, K); the rows of depth 0 are
         equal."""
-        left = self._projection.arrays(hidden)
-        return pair_scores(left, logits, candidate_ids, anchor_id, self._predecessors, self._successors)
+        return pair_scores(projected, logits, candidate_ids, anchor_id, self._predecessors, self._successors)
 
 
 def _fill_up(weight: Tensor, axis: int) -> Tensor:
@@ -67,49 +74,66 @@ class DFlash2Drafter(BlockDrafter):
 
     name = "dflash2"
 
-    def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
-        super().__init__(config, tensors, target, lambda name: GroupedConv(config, tensors, name))
+    def __init__(
+        self,
+        config: DFlash2Config,
+        tensors: dict[str, Tensor],
+        target: BorrowedTarget,
+        calibration: EdgeCalibration | None = None,
+    ) -> None:
+        super().__init__(
+            config, tensors, target, lambda name: GroupedConv(config, tensors, name), calibration
+        )
         self.config = config
         self.block_size, self.max_positions = config.block_size, MAX_BLOCK_ROWS - 1
         self._selector = _Selector(tensors)
 
     @torch.inference_mode()
-    def propose(
-        self,
-        state: DrafterState,
-        anchor_id: int,
-        *,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        num_positions: int | None = None,
-    ) -> Draft:
-        """Draft ``num_positions`` tokens after the anchor. See :class:`specpilot.draft.Drafter`.
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks.
 
         Another ``num_positions`` than ``block_size - 1`` runs a block of ``num_positions + 1`` rows, at most
         ``MAX_BLOCK_ROWS``: all rows see each other, so a shorter block is not the beginning of a longer one.
         """
-        lattice = self.build_lattice(
-            state, anchor_id, self.block_size - 1 if num_positions is None else num_positions
-        )
-        if temperature == 0.0:
-            return Draft(lattice.greedy_chain(), None, lattice)
-        if generator is None:
-            raise ValueError(
-                f"generator: got None with temperature {temperature}, expected a torch.Generator"
-            )
-        token_ids, q_rows = lattice.sample_chain(temperature, generator)
-        return Draft(token_ids, q_rows, lattice)
+        depths = [
+            self.block_size - 1 if request.num_positions is None else request.num_positions
+            for request in requests
+        ]
+        for request, depth in zip(requests, depths, strict=True):
+            if not 1 <= depth < MAX_BLOCK_ROWS:
+                raise ValueError(f"num_positions: got {depth}, expected 1 to {MAX_BLOCK_ROWS - 1}")
+            if request.temperature > 0.0 and request.generator is None:
+                raise ValueError(
+                    f"generator: got None with temperature {request.temperature}, expected a torch.Generator"
+                )
+        drafts = []
+        for request, lattice in zip(requests, self._lattices(requests, depths), strict=True):
+            if request.temperature == 0.0 or request.generator is None:
+                draft = Draft(lattice.greedy_chain(), None, lattice)
+            else:
+                token_ids, q_rows = lattice.sample_chain(request.temperature, request.generator)
+                draft = Draft(token_ids, q_rows, lattice)
+            drafts.append(self.for_request(request, draft))
+        return drafts
 
-    @torch.inference_mode()
-    def build_lattice(self, state: DrafterState, anchor_id: int, num_positions: int) -> Lattice:
-        """Candidates and raw edge scores of ``num_positions`` positions after the anchor."""
-        if not 1 <= num_positions < MAX_BLOCK_ROWS:
-            raise ValueError(f"num_positions: got {num_positions}, expected 1 to {MAX_BLOCK_ROWS - 1}")
-        hidden = self.block_hidden(state, anchor_id, num_positions + 1)[1:]
+    def _lattices(self, requests: Sequence[ProposeRequest], depths: Sequence[int]) -> list[Lattice]:
+        """Candidates and raw edge scores of so many positions after each anchor."""
+        anchor_ids = [request.anchor_id for request in requests]
+        sizes = [depth + 1 for depth in depths]
+        hidden = self.block_hidden([request.state for request in requests], anchor_ids, sizes)
+        # The anchors' rows propose nothing.
+        begins = [0, *itertools.accumulate(sizes[:-1])]
+        hidden = hidden[1:] if len(requests) == 1 else np.delete(hidden, begins, 0)
         all_logits = self._target.logits(torch.from_numpy(hidden)).numpy()
         logits, candidate_ids = top_candidates(all_logits, self.config.selector_top_k)
-        edges = self._selector.edge_scores(hidden, logits, candidate_ids, anchor_id)
-        return Lattice(torch.from_numpy(candidate_ids), torch.from_numpy(edges))
+        projected = self._selector.project(hidden)
+        lattices, begin = [], 0
+        for anchor_id, depth in zip(anchor_ids, depths, strict=True):
+            rows = slice(begin, begin + depth)
+            edges = self._selector.edge_scores(projected[rows], logits[rows], candidate_ids[rows], anchor_id)
+            lattices.append(Lattice(torch.from_numpy(candidate_ids[rows]), torch.from_numpy(edges)))
+            begin += depth
+        return lattices
 
 
 def load_dflash2(path: Path, *, target: BorrowedTarget) -> DFlash2Drafter:
@@ -136,4 +160,5 @@ def load_dflash2(path: Path, *, target: BorrowedTarget) -> DFlash2Drafter:
             f"{path}: block_size is {config.block_size}, expected 2 to {MAX_BLOCK_ROWS}, for which there is room"
         )
     check_fit(path, config, target)
-    return DFlash2Drafter(config, read_tensors(path, draft_shapes(config)), target)
+    tensors = read_tensors(path, draft_shapes(config))
+    return DFlash2Drafter(config, tensors, target, EdgeCalibration.beside(path))

@@ -13,14 +13,15 @@ from specpilot_kernels.block_conv import block_conv
 __all__ = ["GroupedConv"]
 
 _Array = NDArray[np.float32]
+_Places = NDArray[np.int64]
 
 
 class GroupedConv:
-    """Convolution over the rows of a block, before and after a sublayer; its coefficients come from the
+    """Convolution over the rows of blocks, before and after a sublayer; its coefficients come from the
     sublayer's input.
 
     ``y[i, c] = sum_o (base[side, o, c] + delta[i, side, o, group(c)]) * x[i - o, c]``, where rows before the
-    block count as 0.
+    block count as 0. ``places`` are the rows' places in their blocks.
     """
 
     def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], name: str) -> None:
@@ -30,14 +31,15 @@ class GroupedConv:
         sides = tensors[f"{name}.kernel_projection.weight"].chunk(2)
         self._deltas = [Projection(side.contiguous()) for side in sides]
 
-    def before(self, x: _Array) -> _Array:
-        """Convolve the sublayer's input x (B, H)."""
-        return self._convolve(0, x, x)
+    def before(self, x: _Array, places: _Places) -> _Array:
+        """Convolve the sublayer's input x (R, H)."""
+        return self._convolve(0, x, x, places)
 
-    def after(self, x: _Array, y: _Array) -> _Array:
-        """Convolve the sublayer's output y (B, H) with what its input x (B, H) says."""
-        return self._convolve(1, x, y)
+    def after(self, x: _Array, y: _Array, places: _Places) -> _Array:
+        """Convolve the sublayer's output y (R, H) with what its input x (R, H) says."""
+        return self._convolve(1, x, y, places)
 
-    def _convolve(self, side: int, x: _Array, y: _Array) -> _Array:
+    def _convolve(self, side: int, x: _Array, y: _Array, places: _Places) -> _Array:
         base = self._base[side]
-        return block_conv(y, base, self._deltas[side].arrays(x).reshape(len(x), *base.shape[:2]))
+        delta = self._deltas[side].arrays(x).reshape(len(x), *base.shape[:2])
+        return block_conv(y, base, delta, places)

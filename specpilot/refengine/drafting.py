@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from specpilot.draft.builders import TreeBuilder, share_nodes
@@ -49,9 +49,7 @@ class DraftWish:
 
     def tree_lattice(self, draft: Draft) -> Lattice:
         """The lattice as the builder ranks it."""
-        if self.tree_temperature == 1.0:
-            return draft.lattice
-        return replace(draft.lattice, edge_scores=draft.lattice.edge_scores / self.tree_temperature)
+        return draft.lattice.at_temperature(self.tree_temperature)
 
 
 class Drafting(Protocol):
@@ -115,24 +113,23 @@ def fulfil(wishes: Sequence[DraftWish], node_budget: int | None = None) -> None:
 
 def _fulfil_each(asked: Sequence[tuple[Drafting, DraftWish]], node_budget: int | None) -> None:
     """:func:`fulfil` for all at once, and after a failure for each alone, from where its generator stood."""
+    if len(asked) == 1:
+        [(job, wish)] = asked
+        try:
+            fulfil([wish], node_budget)
+        except Exception as error:
+            job.fail(error)
+        return
     generators = [wish.request.generator for _, wish in asked]
     before = [None if generator is None else generator.get_state() for generator in generators]
     try:
         fulfil([wish for _, wish in asked], node_budget)
-    except Exception as failure:
-        if len(asked) == 1:
-            asked[0][0].fail(failure)
-            return
-    else:
-        return
-    share = None if node_budget is None else max(1, node_budget // len(asked))
-    for (job, wish), generator, state in zip(asked, generators, before, strict=True):
-        if generator is not None and state is not None:
-            generator.set_state(state)
-        try:
-            fulfil([wish], share)
-        except Exception as error:
-            job.fail(error)
+    except Exception:
+        share = None if node_budget is None else max(1, node_budget // len(asked))
+        for pair, generator, state in zip(asked, generators, before, strict=True):
+            if generator is not None and state is not None:
+                generator.set_state(state)
+            _fulfil_each([pair], share)
 
 
 def _drafts(wishes: Sequence[DraftWish]) -> list[Draft]:

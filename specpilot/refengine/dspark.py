@@ -20,6 +20,8 @@ training alike:
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft import BorrowedTarget, Draft, Lattice
+from specpilot.draft.calibration import EdgeCalibration
+from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError
 from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, check_fit
 from specpilot.refengine.checkpoint import read_tensors, tensor_names
@@ -61,10 +65,9 @@ class _MarkovHead:
         picked: _Array = self._w1[token_ids]
         return picked
 
-    def bias(self, token_id: int) -> _Array:
-        """What follows a token: (V,)."""
-        bias: _Array = self._to_vocabulary.arrays(self._w1[token_id : token_id + 1])[0]
-        return bias
+    def biases(self, token_ids: _Ids) -> _Array:
+        """What follows each of R tokens: (R, V)."""
+        return self._to_vocabulary.arrays(self._w1[token_ids])
 
     def edge_scores(self, base: _Array, candidate_ids: _Ids, anchor_id: int) -> _Array:
         """Base logits (D, V), candidates (D, K) -> scores (D, K, K); the rows of depth 0 are equal."""
@@ -88,13 +91,54 @@ class _ConfidenceHead:
         return torch.from_numpy(np.cumprod(1.0 / (1.0 + np.exp(-logits)), dtype=np.float32))
 
 
+class _Walk:
+    """One chain on its way.
+
+    Attributes
+    ----------
+    base : array, float32, (D, V)
+    chain : array, int64, (D,)
+    scores : array, float32, (D, V)
+        The rows its tokens were taken from.
+    q_rows : array, float64, (D, V), or None
+        Their laws; None for a greedy chain.
+    """
+
+    def __init__(self, base: _Array, temperature: float, uniforms: list[float] | None) -> None:
+        """``uniforms`` are the chain's draws from [0, 1); None: greedy."""
+        self.base, self._temperature, self._uniforms = base, temperature, uniforms
+        self.chain, self.scores = np.empty(len(base), np.int64), np.empty_like(base)
+        self.q_rows = None if uniforms is None else np.empty(base.shape, np.float64)
+
+    def step(self, depth: int, bias: _Array) -> int:
+        """Take the token of a depth; ``bias`` (V,) is what the token before says."""
+        row = self.scores[depth]
+        np.add(self.base[depth], bias, out=row)
+        if self._uniforms is None or self.q_rows is None:
+            token = int(row.argmax())  # the first of equals
+        else:
+            weights = np.exp((row.astype(np.float64) - float(row.max())) / self._temperature)
+            sums = weights.cumsum()
+            self.q_rows[depth] = weights / sums[-1]
+            # The first token whose sum exceeds the draw has a weight above zero.
+            token = int(np.searchsorted(sums, self._uniforms[depth] * sums[-1], side="right"))
+        self.chain[depth] = token
+        return token
+
+
 class DSparkDrafter(BlockDrafter):
     """A :class:`specpilot.draft.Drafter`; parameters as those of :class:`BlockDrafter`."""
 
     name = "dspark"
 
-    def __init__(self, config: DSparkConfig, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
-        super().__init__(config, tensors, target)
+    def __init__(
+        self,
+        config: DSparkConfig,
+        tensors: dict[str, Tensor],
+        target: BorrowedTarget,
+        calibration: EdgeCalibration | None = None,
+    ) -> None:
+        super().__init__(config, tensors, target, calibration=calibration)
         self.config = config
         self.block_size, self.max_positions = config.block_size + 1, MAX_BLOCK_ROWS
         self.num_candidates = min(NUM_CANDIDATES, config.vocab_size)
@@ -103,68 +147,70 @@ class DSparkDrafter(BlockDrafter):
         self._vocabulary = torch.arange(config.vocab_size)
 
     @torch.inference_mode()
-    def propose(
-        self,
-        state: DrafterState,
-        anchor_id: int,
-        *,
-        temperature: float = 0.0,
-        generator: torch.Generator | None = None,
-        num_positions: int | None = None,
-    ) -> Draft:
-        """Draft ``num_positions`` tokens after the anchor. See :class:`specpilot.draft.Drafter`.
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: one forward of all blocks, one walk of all chains.
 
         Another ``num_positions`` than gamma runs a block of so many rows, at most ``MAX_BLOCK_ROWS``: all rows see each
         other, so a shorter block is not the beginning of a longer one. A sampled draft's law stands over the whole
         vocabulary; ``generator`` is advanced by one float64 draw a position.
         """
-        depth = self.config.block_size if num_positions is None else num_positions
-        if not 1 <= depth <= MAX_BLOCK_ROWS:
-            raise ValueError(f"num_positions: got {depth}, expected 1 to {MAX_BLOCK_ROWS}")
-        if temperature > 0.0 and generator is None:
-            raise ValueError(
-                f"generator: got None with temperature {temperature}, expected a torch.Generator"
-            )
-        hidden = self.block_hidden(state, anchor_id, depth)
+        depths = [
+            self.config.block_size if request.num_positions is None else request.num_positions
+            for request in requests
+        ]
+        for request, depth in zip(requests, depths, strict=True):
+            if not 1 <= depth <= MAX_BLOCK_ROWS:
+                raise ValueError(f"num_positions: got {depth}, expected 1 to {MAX_BLOCK_ROWS}")
+            if request.temperature > 0.0 and request.generator is None:
+                raise ValueError(
+                    f"generator: got None with temperature {request.temperature}, expected a torch.Generator"
+                )
+        anchor_ids = [request.anchor_id for request in requests]
+        hidden = self.block_hidden([request.state for request in requests], anchor_ids, depths)
         base = self._target.logits(torch.from_numpy(hidden)).numpy()
-        uniforms = None
-        if temperature > 0.0:
-            uniforms = torch.rand(depth, dtype=torch.float64, generator=generator).tolist()
-        chain, scores, q_rows = self._walk(base, anchor_id, temperature, uniforms)
-        _, candidate_ids = top_candidates(scores, self.num_candidates)
+        begins = [0, *itertools.accumulate(depths)]
+        rows = [slice(begin, end) for begin, end in itertools.pairwise(begins)]
+        walks = [
+            _Walk(
+                base[part],
+                request.temperature,
+                None
+                if request.temperature == 0.0
+                else torch.rand(depth, dtype=torch.float64, generator=request.generator).tolist(),
+            )
+            for request, part, depth in zip(requests, rows, depths, strict=True)
+        ]
+        self._walk(walks, anchor_ids)
+        return [
+            self.for_request(request, self._draft(walk, hidden[part], request.anchor_id))
+            for walk, part, request in zip(walks, rows, requests, strict=True)
+        ]
+
+    def _walk(self, walks: Sequence[_Walk], anchor_ids: Sequence[int]) -> None:
+        """Take all chains to their ends, side by side."""
+        tokens = list(anchor_ids)
+        for depth in range(max(len(walk.chain) for walk in walks)):
+            going = [index for index, walk in enumerate(walks) if depth < len(walk.chain)]
+            biases = self._markov.biases(np.array([tokens[index] for index in going]))
+            for index, bias in zip(going, biases, strict=True):
+                tokens[index] = walks[index].step(depth, bias)
+
+    def _draft(self, walk: _Walk, hidden: _Array, anchor_id: int) -> Draft:
+        chain, q_rows = walk.chain, walk.q_rows
+        _, candidate_ids = top_candidates(walk.scores, self.num_candidates)
         left_out = ~(candidate_ids == chain[:, None]).any(1)
         candidate_ids[left_out, -1] = chain[left_out]
-        edges = self._markov.edge_scores(base, candidate_ids, anchor_id)
+        edges = self._markov.edge_scores(walk.base, candidate_ids, anchor_id)
         before = np.concatenate(([anchor_id], chain[:-1]))
         return Draft(
             token_ids=torch.from_numpy(chain),
             q_rows=None if q_rows is None else torch.from_numpy(q_rows),
             lattice=Lattice(torch.from_numpy(candidate_ids), torch.from_numpy(edges)),
-            q_ids=None if q_rows is None else self._vocabulary.expand(depth, -1),
+            q_ids=None if q_rows is None else self._vocabulary.expand(len(chain), -1),
             survival=None
             if self._confidence is None
             else self._confidence.survival(hidden, self._markov.rows(before)),
         )
-
-    def _walk(
-        self, base: _Array, anchor_id: int, temperature: float, uniforms: list[float] | None
-    ) -> tuple[_Ids, _Array, NDArray[np.float64] | None]:
-        """Base logits (D, V) -> chain (D,), its score rows (D, V), and its laws (D, V), None for a greedy chain."""
-        chain, scores = np.empty(len(base), np.int64), np.empty_like(base)
-        q_rows = None if uniforms is None else np.empty(base.shape, np.float64)
-        token = anchor_id
-        for depth, row in enumerate(scores):
-            np.add(base[depth], self._markov.bias(token), out=row)
-            if uniforms is None or q_rows is None:
-                token = int(row.argmax())  # the first of equals
-            else:
-                weights = np.exp((row.astype(np.float64) - float(row.max())) / temperature)
-                sums = weights.cumsum()
-                q_rows[depth] = weights / sums[-1]
-                # The first token whose sum exceeds the draw has a weight above zero.
-                token = int(np.searchsorted(sums, uniforms[depth] * sums[-1], side="right"))
-            chain[depth] = token
-        return chain, scores, q_rows
 
 
 def load_dspark(path: Path, *, target: BorrowedTarget) -> DSparkDrafter:
@@ -196,7 +242,7 @@ def load_dspark(path: Path, *, target: BorrowedTarget) -> DSparkDrafter:
     copies = {name: shape for name, shape in borrowed_shapes(config).items() if name in names}
     tensors = read_tensors(path, dspark_shapes(config) | copies)
     _check_copies(path, {name: tensors.pop(name) for name in copies}, target)
-    return DSparkDrafter(config, tensors, target)
+    return DSparkDrafter(config, tensors, target, EdgeCalibration.beside(path))
 
 
 def _check_copies(path: Path, copies: dict[str, Tensor], target: BorrowedTarget) -> None:

@@ -15,10 +15,10 @@ srt/speculative/eagle_worker_v2.py), stated here once for engine and training al
   whole head, no norm of queries and keys), residual, gated MLP, residual. The hidden state handed on is that sum,
   before the final norm. The target's LM head on its norm gives the logits of the token at P + 1 + j.
 
-**Law and lattice.** Every depth offers the 16 largest logits as candidates; a sampled token is drawn from the softmax
-over these at the request's temperature, and that law is what verification gets. A chain knows what follows its own
-tokens and nothing of what would follow the others, so in the lattice the edge rows of the others are minus infinity:
-unknown (:class:`specpilot.draft.Lattice`).
+**Law and lattice of a chain.** Every depth offers the 16 largest logits as candidates; a sampled token is drawn from
+the softmax over these at the request's temperature, and that law is what verification gets. A chain knows what follows
+its own tokens and nothing of what would follow the others, so in the lattice the edge rows of the others are minus
+infinity: unknown (:class:`specpilot.draft.Lattice`). What a tree is built from is drafted in ``eagle3_tree.py``.
 
 Stock SGLang 0.5.20 loads the checkpoint, but not beside a Qwen3.5 text target: ``Qwen3_5ForCausalLM`` has no
 ``set_eagle3_layers_to_capture`` there.
@@ -26,6 +26,7 @@ Stock SGLang 0.5.20 loads the checkpoint, but not beside a Qwen3.5 text target: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,12 +36,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.draft import BorrowedTarget, Draft, DrafterState, Lattice
+from specpilot.draft.calibration import EdgeCalibration
+from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import CheckpointError, EngineError
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.drafter_fit import refuse_another_targets
 from specpilot.refengine.eagle3_checkpoint import eagle3_shapes
 from specpilot.refengine.eagle3_config import Eagle3Config
 from specpilot.refengine.eagle3_layer import Eagle3Layer
+from specpilot.refengine.eagle3_tree import Beam, grow_beam
 from specpilot_kernels.chain_attention import KvMemory
 from specpilot_kernels.draft_candidates import top_candidates
 
@@ -80,6 +84,61 @@ class _Mark:
     feature: _Array | None
 
 
+class _Chain:
+    """One chain on its way, of ``count`` tokens; the last one taken, or the anchor, and its hidden state (1, H)."""
+
+    def __init__(self, state: Eagle3State, hidden: _Array, anchor_id: int, count: int, width: int) -> None:
+        self.state, self.hidden, self.token_id = state, hidden, anchor_id
+        self.count, self.width = count, width
+
+
+class _GreedyChain(_Chain):
+    def __init__(self, state: Eagle3State, hidden: _Array, anchor_id: int, count: int, width: int) -> None:
+        super().__init__(state, hidden, anchor_id, count, width)
+        self._rows: list[_Array] = []
+
+    def take(self, depth: int, logits: _Array) -> None:
+        self._rows.append(logits)
+        self.token_id = int(logits.argmax())  # the first maximum: the lowest id among equals
+
+    def draft(self) -> Draft:
+        scores, ids = top_candidates(np.concatenate(self._rows), self.width)
+        return Draft(torch.from_numpy(ids[:, 0].copy()), None, _lattice(ids, scores, [0] * self.count))
+
+
+class _DrawnChain(_Chain):
+    def __init__(
+        self,
+        state: Eagle3State,
+        hidden: _Array,
+        anchor_id: int,
+        count: int,
+        width: int,
+        temperature: float,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(state, hidden, anchor_id, count, width)
+        self._temperature = temperature
+        # Exponential race: argmax(w / e) has law w / sum(w).
+        noise = torch.empty(count, width, dtype=torch.float64)
+        self._races = noise.exponential_(generator=generator).numpy()
+        self._scores, self._ids = np.empty((count, width), np.float32), np.empty((count, width), np.int64)
+        self._q_rows, self._picks = np.empty((count, width)), list[int]()
+
+    def take(self, depth: int, logits: _Array) -> None:
+        here = slice(depth, depth + 1)
+        self._scores[here], self._ids[here] = top_candidates(logits, self.width)
+        scores = self._scores[depth]
+        weights = np.exp((scores.astype(np.float64) - scores[0]) / self._temperature)
+        self._q_rows[depth] = weights / weights.sum()
+        self._picks.append(int((weights / self._races[depth]).argmax()))
+        self.token_id = int(self._ids[depth, self._picks[-1]])
+
+    def draft(self) -> Draft:
+        chain = torch.from_numpy(self._ids[np.arange(self.count), self._picks])
+        return Draft(chain, torch.from_numpy(self._q_rows), _lattice(self._ids, self._scores, self._picks))
+
+
 class Eagle3Drafter:
     """A :class:`specpilot.draft.Drafter` on the CPU in float32.
 
@@ -90,7 +149,9 @@ class Eagle3Drafter:
     target
         Lends embedding and LM head; in judge mode they must be deterministic.
     num_candidates
-        K of the lattice and support of the sampled law.
+        K of a chain's lattice and support of its sampled law.
+    calibration
+        Makes acceptance probabilities of the edges of a tree's lattice; None: they stay the drafter's own.
 
     A proposal depends on the committed tokens and their taps only, bit for bit, never on how they were split into
     chunks.
@@ -104,8 +165,9 @@ class Eagle3Drafter:
         tensors: dict[str, Tensor],
         target: BorrowedTarget,
         num_candidates: int = NUM_CANDIDATES,
+        calibration: EdgeCalibration | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.calibration = config, calibration
         self.block_size, self.max_positions = config.block_size, MAX_CHAIN_ROWS
         self.target_taps = config.tap_layers
         self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -161,7 +223,6 @@ class Eagle3Drafter:
         # Features are new memory in every append, never written to.
         state.num_tokens, state.feature = mark.num_tokens, mark.feature
 
-    @torch.inference_mode()
     def propose(
         self,
         state: DrafterState,
@@ -176,10 +237,61 @@ class Eagle3Drafter:
         A shorter chain is the beginning of a longer one when greedy. A sampled chain advances ``generator`` by
         ``num_positions * num_candidates`` float64 draws, whatever the scores.
         """
-        state = _own(state)
-        count = self.block_size - 1 if num_positions is None else num_positions
+        [draft] = self.propose_many([ProposeRequest(state, anchor_id, temperature, generator, num_positions)])
+        return draft
+
+    @torch.inference_mode()
+    def propose_tree(self, state: DrafterState, anchor_id: int, *, num_positions: int | None = None) -> Draft:
+        """Draft along several paths. See :class:`specpilot.draft.TreeDrafter` and ``eagle3_tree.py``."""
+        root = self._begin(ProposeRequest(state, anchor_id, num_positions=num_positions))
+        beam = Beam(
+            self._layer,
+            root.state.cache,
+            self._embed,
+            lambda rows: self._target.logits(torch.from_numpy(rows)).numpy(),
+        )
+        lattice = grow_beam(beam, root.state.num_tokens - 1, anchor_id, root.hidden, root.count)
+        if self.calibration is not None:
+            lattice = self.calibration.apply(lattice)
+        # The chain stands in the first columns.
+        survival = lattice.edge_scores[:, 0, 0].double().cumsum(0).exp().float()
+        return Draft(lattice.candidate_ids[:, 0].clone(), None, lattice, survival=survival)
+
+    @torch.inference_mode()
+    def propose_many(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        """See :class:`specpilot.draft.proposals.BatchDrafter`: a row of every chain in each forward, each
+        tree for itself."""
+        drafts: list[Draft | None] = [
+            self.propose_tree(request.state, request.anchor_id, num_positions=request.num_positions)
+            if request.is_tree
+            else None
+            for request in requests
+        ]
+        chains = iter(self._draft_chains([request for request in requests if not request.is_tree]))
+        return [next(chains) if draft is None else draft for draft in drafts]
+
+    def _draft_chains(self, requests: Sequence[ProposeRequest]) -> list[Draft]:
+        chains = [self._begin(request) for request in requests]
+        for depth in range(max((chain.count for chain in chains), default=0)):
+            going = [chain for chain in chains if depth < chain.count]
+            hidden = self._layer.step(
+                [chain.state.cache for chain in going],
+                [chain.state.num_tokens - 1 + depth for chain in going],
+                self._embed(torch.tensor([chain.token_id for chain in going])),
+                np.concatenate([chain.hidden for chain in going]),
+            )
+            logits = self._target.logits(torch.from_numpy(self._layer.normed(hidden))).numpy()
+            for index, chain in enumerate(going):
+                chain.hidden = hidden[index : index + 1]
+                chain.take(depth, logits[index : index + 1])
+        return [chain.draft() for chain in chains]
+
+    def _begin(self, request: ProposeRequest) -> _GreedyChain | _DrawnChain:
+        state = _own(request.state)
+        count = self.block_size - 1 if request.num_positions is None else request.num_positions
         if not 1 <= count <= MAX_CHAIN_ROWS:
             raise ValueError(f"num_positions: got {count}, expected 1 to {MAX_CHAIN_ROWS}")
+        anchor_id, temperature = request.anchor_id, request.temperature
         if not 0 <= anchor_id < self.config.vocab_size:
             raise ValueError(
                 f"anchor_id: got {anchor_id}, expected a token id below {self.config.vocab_size}"
@@ -190,51 +302,14 @@ class Eagle3Drafter:
                 "token before the anchor"
             )
         if temperature == 0.0:
-            return self._draft_greedily(state, state.feature, anchor_id, count)
-        if generator is None:
+            return _GreedyChain(state, state.feature, anchor_id, count, self.num_candidates)
+        if request.generator is None:
             raise ValueError(
                 f"generator: got None with temperature {temperature}, expected a torch.Generator"
             )
-        return self._draw(state, state.feature, anchor_id, count, temperature, generator)
-
-    def _draft_greedily(self, state: Eagle3State, hidden: _Array, token_id: int, count: int) -> Draft:
-        rows = []
-        for depth in range(count):
-            hidden, logits = self._step(state, depth, token_id, hidden)
-            rows.append(logits)
-            token_id = int(logits.argmax())  # the first maximum: the lowest id among equals
-        scores, ids = top_candidates(np.concatenate(rows), self.num_candidates)
-        return Draft(torch.from_numpy(ids[:, 0].copy()), None, _lattice(ids, scores, [0] * count))
-
-    def _draw(
-        self,
-        state: Eagle3State,
-        hidden: _Array,
-        token_id: int,
-        count: int,
-        temperature: float,
-        generator: torch.Generator,
-    ) -> Draft:
-        # Exponential race: argmax(w / e) has law w / sum(w).
-        noise = torch.empty(count, self.num_candidates, dtype=torch.float64)
-        races = noise.exponential_(generator=generator).numpy()
-        scores, picks = np.empty(races.shape, np.float32), []
-        ids, q_rows = np.empty(races.shape, np.int64), np.empty(races.shape)
-        for depth in range(count):
-            hidden, logits = self._step(state, depth, token_id, hidden)
-            scores[depth : depth + 1], ids[depth : depth + 1] = top_candidates(logits, self.num_candidates)
-            weights = np.exp((scores[depth].astype(np.float64) - scores[depth, 0]) / temperature)
-            q_rows[depth] = weights / weights.sum()
-            picks.append(int((weights / races[depth]).argmax()))
-            token_id = int(ids[depth, picks[-1]])
-        chain = torch.from_numpy(ids[np.arange(count), picks])
-        return Draft(chain, torch.from_numpy(q_rows), _lattice(ids, scores, picks))
-
-    def _step(self, state: Eagle3State, depth: int, token_id: int, hidden: _Array) -> tuple[_Array, _Array]:
-        """Row ``depth`` of a chain: its hidden state (1, H) and logits (1, V)."""
-        position = state.num_tokens - 1 + depth
-        hidden = self._layer.step(state.cache, position, self._embed(torch.tensor([token_id])), hidden)
-        return hidden, self._target.logits(torch.from_numpy(self._layer.normed(hidden))).numpy()
+        return _DrawnChain(
+            state, state.feature, anchor_id, count, self.num_candidates, temperature, request.generator
+        )
 
     def _embed(self, token_ids: Tensor) -> _Array:
         rows: _Array = self._target.embed(token_ids).float().numpy()
@@ -264,7 +339,8 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     Parameters
     ----------
     path
-        Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors.
+        Folder in the Hugging Face layout SGLang 0.5.20 loads: config.json and safetensors. ``calibration.json`` beside
+        them calibrates its trees.
     target
         The loaded target; lends embedding and LM head.
 
@@ -288,4 +364,5 @@ def load_eagle3(path: Path, *, target: BorrowedTarget) -> Eagle3Drafter:
     )
     refuse_another_targets(path, target, fits)
     config.check_taps(num_layers)
-    return Eagle3Drafter(config, read_tensors(path, eagle3_shapes(config)), target)
+    tensors = read_tensors(path, eagle3_shapes(config))
+    return Eagle3Drafter(config, tensors, target, calibration=EdgeCalibration.beside(path))

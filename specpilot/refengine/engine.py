@@ -43,6 +43,9 @@ class ReferenceEngine:
         By name. ``default_drafter`` is what the description recommends to callers that name none.
     limits
         Requests that run and wait, and the room they may take; what is beyond is refused.
+    num_lanes
+        Threads that run steps at the same time (:mod:`specpilot.refengine.lanes`), at most as many as kernels may use.
+        One only where all requests must meet in a step: for a shared node budget, and for a recorder.
     batch
         How the requests of a step share its rows.
     recorder
@@ -60,6 +63,7 @@ class ReferenceEngine:
         *,
         default_drafter: str | None,
         limits: Limits,
+        num_lanes: int = 1,
         batch: BatchMechanisms | None = None,
         recorder: StepRecorder | None = None,
         step_costs: Mapping[str, StepCost] | None = None,
@@ -76,7 +80,10 @@ class ReferenceEngine:
         self.step_costs = step_costs
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
-        self._scheduler = Scheduler(functools.partial(run_step, target, batch=batch), limits)
+        is_single = batch.node_budget is not None or recorder is not None
+        self._scheduler = Scheduler(
+            functools.partial(run_step, target, batch=batch), limits, 1 if is_single else num_lanes
+        )
         weakref.finalize(self, self._scheduler.stop)
         self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 

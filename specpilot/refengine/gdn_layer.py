@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.gdn import L2_EPS
+from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.state import Batch
 from specpilot_kernels.gdn_rows import GdnWeights, gdn_rows
@@ -43,11 +44,14 @@ class GatedDeltaNet:
         )
         self._output = Projection(weights["out_proj.weight"])
 
-    def arrays(self, x: NDArray[np.float32], batch: Batch) -> NDArray[np.float32]:
-        """(rows, hidden) -> (rows, hidden); a row's bits depend on it and its sequence's tokens before it alone."""
+    def add_to(self, x: NDArray[np.float32], norm: RmsNorm, batch: Batch) -> None:
+        """Add the layer's output for normed rows to x, (rows, hidden).
+
+        A row's bits depend on it and its sequence's tokens before it alone.
+        """
         assert batch.gdn is not None
-        mixed = gdn_rows(self._input.arrays(x), batch.gdn, self._index, self._weights)
-        return self._output.arrays(mixed)
+        mixed = gdn_rows(self._input.of_normed(x, norm), batch.gdn, self._index, self._weights)
+        self._output.add_to(x, mixed)
 
     def _pair_up(self, mixed: Tensor) -> Tensor:
         """Rows of all queries, all keys, values -> query and key of each group in turn, values."""

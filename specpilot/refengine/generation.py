@@ -46,6 +46,7 @@ class Generation:
         params = request.sampling
         self._max_tokens = len(request.prompt_ids) + params.max_new_tokens
         self.num_reserved_tokens = room_for(target, plan, self._max_tokens)
+        self.num_step_rows = plan.max_rows
         self._text = TextStream(params.stop)
         self._eos_ids = () if params.ignore_eos else target.config.eos_ids
         self._num_left = params.max_new_tokens

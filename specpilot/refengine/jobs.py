@@ -19,7 +19,7 @@ from specpilot.verify.certified_head import CertifiedHead
 __all__ = ["MAX_UNREAD", "PROMPT_ROWS", "Job", "OpenRows", "Outbox", "StepTimes"]
 
 PROMPT_ROWS = 64
-"""Prompt rows of one step, of all requests together: what a running answer may wait for between two of its tokens."""
+"""Prompt rows of a step, of all its requests together: what a running answer may wait for between two of its tokens."""
 
 MAX_UNREAD = 64
 """Results a request may be ahead of its reader; then it rests until one is read, and only it."""
@@ -85,6 +85,8 @@ class Job(TwoLevelJob, Protocol):
     ----------
     num_reserved_tokens
         Room in the memory of all running requests.
+    num_step_rows
+        Rows of one of its decoding steps, about: what it weighs beside others.
     is_over
         The last result has been put out; nothing more will be run.
     is_given_up
@@ -93,6 +95,7 @@ class Job(TwoLevelJob, Protocol):
 
     cancel: CancelToken
     num_reserved_tokens: int
+    num_step_rows: int
     is_over: bool
     is_given_up: bool
 

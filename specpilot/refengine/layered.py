@@ -15,6 +15,7 @@ from torch import Tensor
 from specpilot.errors import EngineError
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.state import Batch, SequenceState
+from specpilot_kernels.gdn_rows import GdnForm
 
 __all__ = ["LayeredModel", "RowLayer", "TargetOutput"]
 
@@ -62,6 +63,7 @@ class LayeredModel(ABC):
         *,
         taps: tuple[int, ...] = (),
         parents: NDArray[np.int64] | None = None,
+        gdn_form: GdnForm = "path",
     ) -> TargetOutput:
         """Run T tokens of one sequence that follow the committed ones, each seeing all before it.
 
@@ -75,12 +77,12 @@ class LayeredModel(ABC):
             Made by :meth:`new_state` of this model, nothing pending.
         taps
             Layers, counted from 0, whose output is wanted.
-        parents
-            Makes the rows a tree, in which each sees its ancestors alone: ``SequenceState.open_rows``.
+        parents, gdn_form
+            Make the rows a tree, in which each sees its ancestors alone: ``SequenceState.open_rows``.
         """
         rows = self.embed(ids)
         self._check_taps(taps)
-        state.open_rows(ids.shape[0], parents=parents)
+        state.open_rows(ids.shape[0], parents=parents, gdn_form=gdn_form)
         return self._run(rows, [state], taps)
 
     @torch.inference_mode()

@@ -27,6 +27,7 @@ from specpilot.refengine.gdn_layer import GatedDeltaNet
 from specpilot.refengine.layered import LayeredModel
 from specpilot.refengine.mlp import Mlp
 from specpilot.refengine.model import Layer
+from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.target import Target
 from specpilot_kernels.q_weights import NumBits, QWeight, q_matmul, quantise
@@ -77,6 +78,14 @@ class QProjection:
     def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(T, in) -> (T, out) on arrays, T >= 1. A row's result depends on no other row."""
         return q_matmul(x, self.weight)
+
+    def of_normed(self, x: NDArray[np.float32], norm: RmsNorm) -> NDArray[np.float32]:
+        """``arrays(norm.arrays(x))``."""
+        return self.arrays(norm.arrays(x))
+
+    def add_to(self, x: NDArray[np.float32], y: NDArray[np.float32]) -> None:
+        """``x += arrays(y)``."""
+        x += self.arrays(y)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(T, in) -> (T, out), contiguous; T may be 0."""

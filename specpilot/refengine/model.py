@@ -42,8 +42,8 @@ class Layer:
 
     def arrays(self, x: NDArray[np.float32], batch: Batch) -> None:
         """Advance the batch's rows x, (rows, hidden), in place."""
-        x += self._mixer.arrays(self._mixer_norm.arrays(x), batch)
-        x += self._mlp.arrays(self._mlp_norm.arrays(x))
+        self._mixer.add_to(x, self._mixer_norm, batch)
+        self._mlp.add_to(x, self._mlp_norm)
 
 
 class TargetModel(LayeredModel):

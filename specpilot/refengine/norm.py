@@ -25,11 +25,11 @@ class RmsNorm:
         self._width = scale.shape[-1]
         self._mean = scale.new_full((self._width, 1), 1 / self._width)
         self._eps = scale.new_full((1,), eps)
-        self._eps_value, self._scale_array = eps, scale.numpy()
+        self.eps, self.scale_array = eps, scale.numpy()
 
     def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Normalise rows, (T, width), in the compiled kernel: a row's bits depend on the row alone."""
-        return rms_norm(x, self._scale_array, self._eps_value)
+        return rms_norm(x, self.scale_array, self.eps)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise x, (..., width); the result is new and contiguous."""

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specpilot.refengine.norm import RmsNorm
+from specpilot_kernels.layer_parts import norm_project, project_add
 from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm_arrays
 
 __all__ = ["Projection"]
@@ -36,6 +38,19 @@ class Projection:
     def arrays(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """(T, in) -> (T, out) on arrays, T >= 1."""
         return skinny_gemm_arrays(x, self.packed)
+
+    def of_normed(self, x: NDArray[np.float32], norm: RmsNorm) -> NDArray[np.float32]:
+        """The product of normed rows, (T, in) -> (T, out): ``arrays(norm.arrays(x))``, in one call where it can be."""
+        if self.packed.element_type == "bfloat16":
+            return norm_project(x, norm.scale_array, norm.eps, self.packed)
+        return self.arrays(norm.arrays(x))
+
+    def add_to(self, x: NDArray[np.float32], y: NDArray[np.float32]) -> None:
+        """``x += arrays(y)``, x (T, out) and y (T, in)."""
+        if self.packed.element_type == "bfloat16":
+            project_add(x, y, self.packed)
+        else:
+            x += self.arrays(y)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(T, in) -> (T, out), contiguous; T may be 0."""

@@ -1,4 +1,4 @@
-"""Continuous batching: who runs, who waits, and the one thread that runs them."""
+"""Continuous batching: who runs, who waits, and the threads that run them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import torch
 
 from specpilot.errors import ConfigError, EngineError, Overloaded, RequestError
 from specpilot.refengine.jobs import PROMPT_ROWS, Job
+from specpilot.refengine.lanes import Lane, Lanes
+from specpilot_kernels.cpu_jit import share_threads
 
 __all__ = ["Limits", "Scheduler"]
 
-# While requests wait for their readers, or for memory, the thread looks at cancel tokens this often.
+# While requests wait for their readers, or for memory, a thread looks at cancel tokens this often.
 _POLL_S = 0.02
 # How long the interpreter's end waits for a step to end.
 _STOP_S = 10.0
@@ -51,17 +53,17 @@ class Limits:
 class Scheduler:
     """First come, first served, without overtaking; jobs join and leave between steps.
 
-    Every method may be called from any thread. ``run_step`` runs one step of some jobs, on the scheduler's thread,
-    and lets none of their failures out.
+    Every method may be called from any thread. ``run_step`` runs one step of some jobs and lets none of their failures
+    out. It is called on ``num_lanes`` threads at the same time, each with the jobs of its lane; a job is in one lane at
+    a time and goes to another between two steps. One request alone keeps one thread busy, and its kernels may use all.
     """
 
-    def __init__(self, run_step: Callable[[Sequence[Job]], None], limits: Limits) -> None:
+    def __init__(self, run_step: Callable[[Sequence[Job]], None], limits: Limits, num_lanes: int = 1) -> None:
         self._run_step, self._limits = run_step, limits
-        self._running: list[Job] = []
+        self._lanes = Lanes(num_lanes)
         self._waiting: deque[Job] = deque()
         # Reentrant: a reader that is collected gives its job up on whichever thread that happens.
         self._changed = threading.Condition(threading.RLock())
-        self._thread: threading.Thread | None = None
         self._is_draining = self._is_stopped = False
 
     @property
@@ -87,16 +89,13 @@ class Scheduler:
             self._waiting.append(job)
             self._admit()
             # A place whose request has ended is free when the step that runs now has ended.
-            num_leaving = sum(job.is_over or job.is_given_up for job in self._running)
+            num_leaving = sum(job.is_over or job.is_given_up for job in self._lanes.jobs)
             if len(self._waiting) > self._limits.max_waiting + num_leaving:
                 self._waiting.remove(job)
                 raise Overloaded(
-                    f"got a request while {len(self._running)} run and {len(self._waiting)} wait, expected at most "
+                    f"got a request while {len(self._lanes.jobs)} run and {len(self._waiting)} wait, expected at most "
                     f"{self._limits.max_waiting} to wait; try again later"
                 )
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
-                self._thread.start()
             self._changed.notify_all()
 
     def give_up(self, job: Job) -> None:
@@ -115,7 +114,7 @@ class Scheduler:
         with self._changed:
             running, waiting = (
                 sum(not (job.is_over or job.is_given_up) for job in jobs)
-                for jobs in (self._running, self._waiting)
+                for jobs in (self._lanes.jobs, self._waiting)
             )
             return running, waiting
 
@@ -132,42 +131,50 @@ class Scheduler:
         return True
 
     def stop(self) -> None:
-        """End the thread after its step; jobs that are left fail."""
+        """End the threads after their steps; jobs that are left fail."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_STOP_S)
-        for job in (*self._running, *self._waiting):
+            threads = [lane.thread for lane in self._lanes]
+        deadline = time.monotonic() + _STOP_S
+        for thread in threads:
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        for job in (*self._lanes.jobs, *self._waiting):
             if not job.is_over:
                 job.fail(EngineError("the engine was stopped before the request ended"))
 
     @torch.inference_mode()
-    def _work(self) -> None:
+    def _work(self, lane: Lane) -> None:
         while True:
             with self._changed:
-                self._sweep()
-                jobs = [job for job in self._running if not job.is_blocked]
+                self._sweep(lane)
+                jobs = [job for job in lane.jobs if not job.is_blocked]
                 if self._is_stopped:
                     return
                 if not jobs:
-                    is_idle = not self._running and not self._waiting
-                    self._changed.wait(None if is_idle else _POLL_S)
+                    # Who waits for a place waits for running requests, whose lanes look after it.
+                    self._changed.wait(_POLL_S if lane.jobs else None)
                     continue
+                num_busy = self._lanes.num_busy
+            share_threads(num_busy)
             self._run_step(jobs)
 
-    def _sweep(self) -> None:
-        """Between two steps, on the scheduler's thread: who has ended goes, who waits comes."""
-        for job in self._running:
+    def _sweep(self, lane: Lane) -> None:
+        """Between two steps of a lane, on its thread: who has ended goes, who waits comes, some change lanes."""
+        for job in lane.jobs:
             if job.cancel.is_cancelled and not job.is_over:
                 job.end_cancelled()
-        num_running = len(self._running)
-        self._running = [job for job in self._running if not (job.is_over or job.is_given_up)]
+        num_running = len(lane.jobs)
+        lane.jobs = [job for job in lane.jobs if not (job.is_over or job.is_given_up)]
         num_waiting = len(self._waiting)
         self._sweep_waiting()
         self._admit()
-        if len(self._running) < num_running or len(self._waiting) < num_waiting:
+        has_changed = len(lane.jobs) < num_running or len(self._waiting) < num_waiting
+        for other in self._lanes.hand_over(lane):
+            self._start(other)
+            has_changed = True
+        if has_changed:
             self._changed.notify_all()
 
     def _sweep_waiting(self) -> None:
@@ -178,9 +185,16 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Let waiting jobs run, in their order, while there is a place and room for the first one."""
-        held = sum(job.num_reserved_tokens for job in self._running)
-        while self._waiting and len(self._running) < self._limits.max_running:
+        running = self._lanes.jobs
+        held, num_running = sum(job.num_reserved_tokens for job in running), len(running)
+        while self._waiting and num_running < self._limits.max_running:
             held += self._waiting[0].num_reserved_tokens
             if held > self._limits.max_kv_tokens:
                 return
-            self._running.append(self._waiting.popleft())
+            num_running += 1
+            self._start(self._lanes.add(self._waiting.popleft()))
+
+    def _start(self, lane: Lane) -> None:
+        if lane.thread is None:
+            lane.thread = threading.Thread(target=self._work, args=(lane,), name="engine", daemon=True)
+            lane.thread.start()

@@ -29,7 +29,7 @@ class Scoring:
     ) -> None:
         self.cancel, self.is_over, self.is_given_up = cancel, False, False
         self.outbox: Outbox[ScoreResult] = Outbox()
-        self.num_reserved_tokens = len(token_ids)
+        self.num_reserved_tokens, self.num_step_rows = len(token_ids), 1
         self._target, self._ids, self._start, self._num_top = target, token_ids, start, num_top
         self._state: SequenceState | None = None
         self._begin = self._end = 0

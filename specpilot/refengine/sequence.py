@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -71,9 +71,10 @@ class DecodingSequence:
 
     A step is *drafted* (:meth:`want_draft`, and whoever runs the batch has it made), with two levels *checked*
     (:meth:`want_q_pass`), *opened* (rows are chosen and announced to the state), run by whoever runs the batch, and
-    *accepted*; what the accepting call says is kept must then be committed. Between steps every token but the last one is committed; the last one is the anchor, the root of
-    the next step. ``last_logits`` (R, V) float32 are the rows the newest tokens were chosen from, in their order, as
-    the model gave them. ``max_tokens`` bounds prompt and answer together.
+    *accepted*; what the accepting call says is kept must then be committed. Between steps every token but the last one
+    is committed; the last one is the anchor, the root of the next step. ``last_logits`` (R, V) float32 are the rows the
+    newest tokens were chosen from, in their order, as the model gave them. ``max_tokens`` bounds prompt and answer
+    together.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class DecodingSequence:
         self._tree: DraftTree | None = None
         self._lattice: Lattice | None = None
         self._cycle: QCycle | None = None
+        self._num_positions = 0
         self._gate = QGate(Q_CYCLE_COST) if plan.has_q_gate else None
         self.last_logits = torch.empty(0, target.config.vocab_size)
 
@@ -128,7 +130,7 @@ class DecodingSequence:
         self._draft = self._tree = self._lattice = self._cycle = None
         plan, chooser = self._plan, self._chooser
         num_positions = self._blocks.num_rows - 1 if self._blocks is not None else plan.num_positions or 0
-        num_positions = min(num_positions, self._room - self.state.num_tokens - 1)
+        self._num_positions = num_positions = min(num_positions, self._room - self.state.num_tokens - 1)
         if plan.drafter is None or self._draft_state is None or plan.max_rows < 2 or num_positions < 1:
             return None
         if plan.builder is None:
@@ -137,7 +139,7 @@ class DecodingSequence:
             )
             return DraftWish(plan.drafter, request, self._take_draft)
         # A tree must not depend on the draws that verify it, so nothing is drawn for it.
-        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions)
+        request = ProposeRequest(self._draft_state, self._anchor, num_positions=num_positions, is_tree=True)
         return DraftWish(
             plan.drafter,
             request,
@@ -165,7 +167,6 @@ class DecodingSequence:
         if self._gate is not None and not self._gate.is_open():
             return None
         assert plan.drafter is not None and self._draft_state is not None and plan.builder is not None
-        assert self._draft is not None
         self._cycle = QCycle(
             plan.q_copy,
             self.state,
@@ -175,7 +176,7 @@ class DecodingSequence:
             plan.builder,
             tree,
             max_nodes=min(plan.max_rows, self._room - self.state.num_tokens),
-            num_positions=self._draft.lattice.depth,
+            num_positions=self._num_positions,
             room=self._room - self.state.num_tokens - 1,
         )
         self._open_tree(tree)
@@ -199,10 +200,9 @@ class DecodingSequence:
     def _open_tree(self, tree: DraftTree) -> None:
         if tree.num_nodes == 1:
             self.state.open_rows(1, is_decided=True)
-        elif tree.is_chain:
-            self.state.open_rows(tree.num_nodes)
         else:
-            self.state.open_rows(tree.num_nodes, parents=tree.parents)
+            parents = None if tree.is_chain else tree.parents
+            self.state.open_rows(tree.num_nodes, parents=parents, gdn_form=self._plan.gdn_form)
 
     def accept_step(self, logits: Tensor, taps: Tensor) -> StepResult:
         """Choose tokens from the logits (R, V) of the opened rows; as many rows as tokens are kept."""
@@ -254,12 +254,10 @@ def _cut(draft: Draft, length: int) -> Draft:
     """The first ``length`` tokens, 1 or more, of a draft."""
     if length >= len(draft.token_ids):
         return draft
-    lattice = draft.lattice
-    ids, scores = lattice.candidate_ids[:length], lattice.edge_scores[:length]
     return Draft(
         draft.token_ids[:length],
         None if draft.q_rows is None else draft.q_rows[:length],
-        replace(lattice, candidate_ids=ids, edge_scores=scores),
+        draft.lattice.first(length),
         None if draft.q_ids is None else draft.q_ids[:length],
         None if draft.survival is None else draft.survival[:length],
     )

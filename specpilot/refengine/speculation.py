@@ -160,7 +160,6 @@ def _cost_of(drafter: Drafter, batch: BatchMechanisms, step_costs: Mapping[str, 
 
 def _refuse_missing(target: Target, mechanisms: Mechanisms, copies: TargetCopies | None) -> None:
     if mechanisms.gdn_form == "wy":
-        # TODO wy
         if target.mode == "judge":
             raise Unsupported(
                 "gdn_form: got 'wy' in judge mode, whose bits it does not have; ask for 'path', or use serve mode"

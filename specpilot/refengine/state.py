@@ -11,7 +11,7 @@ from specpilot.errors import EngineError, RequestError
 from specpilot.refengine.config import TargetConfig
 from specpilot.refengine.dense_config import DenseConfig
 from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments
-from specpilot_kernels.gdn_rows import GdnMemory, GdnPart, GdnSegments, GdnShape, gdn_commit
+from specpilot_kernels.gdn_rows import GdnForm, GdnMemory, GdnPart, GdnSegments, GdnShape, gdn_commit
 from specpilot_kernels.row_tree import RowTree, is_path
 
 __all__ = ["Batch", "SequenceState", "commit_rows"]
@@ -47,6 +47,7 @@ class SequenceState:
         self.num_tokens, self.max_tokens = 0, max_tokens
         self._num_pending, self._is_decided = 0, False
         self._tree: RowTree | None = None
+        self._gdn_form: GdnForm = "path"
         num_gdn = config.layer_types.count("linear_attention") if isinstance(config, TargetConfig) else 0
         self.kv = KvMemory(config.num_layers - num_gdn, config.num_kv_heads, config.head_dim, max_tokens)
         self.gdn = None
@@ -64,7 +65,12 @@ class SequenceState:
         return self.kv.memory_bytes + (0 if self.gdn is None else self.gdn.memory_bytes)
 
     def open_rows(
-        self, num_rows: int, *, is_decided: bool = False, parents: NDArray[np.int64] | None = None
+        self,
+        num_rows: int,
+        *,
+        is_decided: bool = False,
+        parents: NDArray[np.int64] | None = None,
+        gdn_form: GdnForm = "path",
     ) -> None:
         """Announce a forward of ``num_rows`` rows and make room for them.
 
@@ -76,11 +82,16 @@ class SequenceState:
         parents : array, int64, (num_rows,), optional
             Makes the rows a tree: ``parents[0]`` is -1, the root, and ``0 <= parents[i] < i``. Left out, they are a
             chain.
+        gdn_form : "path" or "wy"
+            How the rows go through Gated DeltaNet layers. "path" has a chain's bits. "wy" costs less and rounds
+            otherwise, in the rows and in the state that a commit leaves: ids may then differ from those of plain
+            decoding, so it has no place in judge mode. The caller sees to that.
 
         Raises
         ------
         EngineError
-            Rows are pending, or ``parents`` is not as stated.
+            Rows are pending, ``parents`` is not as stated, or "wy" is asked for decided rows or of a target without
+            Gated DeltaNet layers.
         RequestError
             The rows reach past ``max_tokens``.
         """
@@ -88,6 +99,9 @@ class SequenceState:
             raise EngineError(
                 f"{self._num_pending} rows are pending; commit a prefix of them (0 drops all) first"
             )
+        if gdn_form != "path":
+            self._check_form(gdn_form, is_decided)
+            parents = np.arange(-1, num_rows - 1) if parents is None else parents
         tree = None if parents is None else _tree_of(parents, num_rows, is_decided)
         height = num_rows if tree is None else tree.height
         if num_rows < 1 or self.num_tokens + height > self.max_tokens:
@@ -100,7 +114,8 @@ class SequenceState:
         self.kv.reserve(self.num_tokens + num_rows)
         if self.gdn is not None and not is_decided:
             self.gdn.make_room(num_rows)
-        self._num_pending, self._is_decided, self._tree = num_rows, is_decided, tree
+        self._num_pending, self._is_decided = num_rows, is_decided
+        self._tree, self._gdn_form = tree, gdn_form
 
     def commit(self, kept: int | NDArray[np.int64]) -> None:
         """Accept pending rows and drop the others.
@@ -125,7 +140,7 @@ class SequenceState:
     def gdn_part(self) -> GdnPart:
         """The pending rows, for the GDN kernels; the sequence has such layers."""
         assert self.gdn is not None
-        return GdnPart(self.gdn, self._num_pending, self._is_decided, self._tree)
+        return GdnPart(self.gdn, self._num_pending, self._is_decided, self._tree, self._gdn_form)
 
     def path_of(self, kept: int | NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of the pending rows that a commit keeps; EngineError if it cannot be done."""
@@ -154,6 +169,13 @@ class SequenceState:
             self.kv.keep_path(self.num_tokens, path)
         self.num_tokens += len(path)
         self._num_pending, self._tree = 0, None
+
+    def _check_form(self, gdn_form: GdnForm, is_decided: bool) -> None:
+        if gdn_form != "wy" or self.gdn is None or is_decided:
+            raise EngineError(
+                f"gdn_form: got {gdn_form!r}, decided: {is_decided}, Gated DeltaNet layers: {self.gdn is not None}; "
+                "expected 'path', or 'wy' for rows that are not decided, in a target that has such layers"
+            )
 
 
 class Batch:

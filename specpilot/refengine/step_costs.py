@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.proposals import ProposeRequest, propose_all
 from specpilot.draft.step_cost import StepCost
 from specpilot.engines.mechanisms import MAX_TREE_NODES
 from specpilot.refengine.state import SequenceState
@@ -44,7 +45,8 @@ def measure_step_costs(target: Target, drafters: Mapping[str, Drafter]) -> dict[
         draft_state = drafter.new_state(length)
         own = tapped[:, [taps.index(tap) for tap in drafter.target_taps]].flatten(1)
         drafter.append_context(draft_state, ids, own)
-        draft_us = _median_us(functools.partial(drafter.propose, draft_state, 0))
+        request = ProposeRequest(draft_state, 0, is_tree=True)
+        draft_us = _median_us(functools.partial(propose_all, drafter, [request]))
         times_us = np.maximum.accumulate(verify_us) + draft_us
         costs[name] = StepCost(_ROWS, tuple(times_us.tolist()))
     return costs

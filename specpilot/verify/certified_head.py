@@ -19,11 +19,13 @@ on which columns stand beside each other: the same bits. So the largest and the 
 head's. Where too many survive, or a number is not finite, the full head runs.
 
 **BF16 logits.** An engine that rounds logits to BF16 before it compares them has more ties. With
-``rounding="bfloat16"`` both sides of the comparison are rounded to BF16 first, which keeps their order, and so are the logits that come back.
+``rounding="bfloat16"`` both sides of the comparison are rounded to BF16 first, which keeps their order, and so are the
+logits that come back.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -128,7 +130,7 @@ class CertifiedHead:
         self._slack = roundings / (1 - roundings) * (copy_norms + exact_norms) * _UP
         self._floor = (1 + scales) * num_inputs * _SMALLEST
         integer_norms = np.divide(copy_norms, scales, out=np.zeros_like(scales), where=scales > 0)
-        self.counts = HeadCounts()
+        self.counts, self._counting = HeadCounts(), threading.Lock()
         self._largest_norm = float(max(exact_norms.max(), copy_norms.max(), integer_norms.max()))
 
     @property
@@ -155,6 +157,8 @@ class CertifiedHead:
         with np.errstate(over="ignore", invalid="ignore"):
             scores, bounds = self.screen(hidden), self.error_bounds(hidden)
             upper, lower = scores + bounds, (scores - bounds).max(1)
+            # Of a row with a number that is none, nothing is certain.
+            is_bounded &= np.isfinite(lower)
             if self.rounding == "bfloat16":
                 upper, lower = _to_bfloat16(upper, np.inf), _to_bfloat16(lower, -np.inf)
             kept: NDArray[np.bool_] = upper >= lower[:, None]
@@ -167,9 +171,10 @@ class CertifiedHead:
         kept = self.survivors(x)
         counts = kept.sum(1)
         is_full = counts > self.max_survivors
-        self.counts.num_rows += len(counts)
-        self.counts.num_survivors += int(counts.sum())
-        self.counts.num_full += int(is_full.sum())
+        with self._counting:  # steps run on several threads
+            self.counts.num_rows += len(counts)
+            self.counts.num_survivors += int(counts.sum())
+            self.counts.num_full += int(is_full.sum())
         logits = np.full(kept.shape, -np.inf, np.float32)
         if is_full.any():
             logits[is_full] = skinny_gemm_arrays(np.ascontiguousarray(x[is_full]), self._weight)

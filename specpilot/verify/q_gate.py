@@ -2,7 +2,7 @@
 
 A cycle with a Q pass takes ``cycle_cost`` times a one-level step (a second draft and the pass over the low-precision
 copy) and commits more tokens. Running means of the tokens of both kinds of step are kept, in which a step counts for
-``RECENT`` and all before it for the rest. The pass is taken while
+``_RECENT`` and all before it for the rest. The pass is taken while
 
     mean tokens with it >= cycle_cost * mean tokens without it
 
@@ -19,7 +19,7 @@ __all__ = ["NUM_TRIALS", "PATIENCE", "QGate"]
 
 NUM_TRIALS = 2
 PATIENCE = 16
-RECENT = 0.2
+_RECENT = 0.2
 
 
 class QGate:
@@ -54,7 +54,7 @@ class QGate:
         """Take a step in: whether it had the pass, and the tokens it committed."""
         before = self._means[has_q_pass]
         self._means[has_q_pass] = (
-            num_tokens if before is None else (1 - RECENT) * before + RECENT * num_tokens
+            num_tokens if before is None else (1 - _RECENT) * before + _RECENT * num_tokens
         )
         self._counts[has_q_pass] += 1
         self._run = self._run + 1 if has_q_pass == self._last else 1

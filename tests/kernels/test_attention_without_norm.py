@@ -59,23 +59,24 @@ def test_attention_agrees_with_its_reference(num_rows: int, position: int) -> No
 def test_written_keys_are_those_that_the_attention_writes() -> None:
     case = draw(6)
     _, keys, values = attend(case, 11, None)
-    written = case["keys"].clone()[None], case["values"].clone()[None]
+    written = torch.stack((case["keys"], case["values"]))[None]
     key_value = case["rows"][:, HEADS * DIM :].contiguous().numpy()
     tables = case["scales"][HEADS:].contiguous().numpy(), case["rotation"].numpy()
-    context_write(key_value, written[0].numpy(), written[1].numpy(), 11, *tables, None)
-    assert torch.equal(written[0][0], keys) and torch.equal(written[1][0], values)
-    rows, keys, values = case["rows"][:, HEADS * DIM :], case["keys"][None], case["values"][None]
+    cache = written.clone()
+    context_write(key_value, cache.numpy(), 11, *tables, None)
+    assert torch.equal(cache[0, 0], keys) and torch.equal(cache[0, 1], values)
+    rows = case["rows"][:, HEADS * DIM :]
     scales, rotation = case["scales"][HEADS:].double(), case["rotation"].double()
-    truth = context_write_reference(rows.double(), keys.double(), values.double(), 11, scales, rotation, None)
-    torch.testing.assert_close(written[0].double(), truth[0], atol=1e-5, rtol=1e-5)
+    truth = context_write_reference(rows.double(), written.double(), 11, scales, rotation, None)
+    torch.testing.assert_close(cache.double(), truth, atol=1e-5, rtol=1e-5)
 
 
 def test_a_negative_epsilon_is_refused() -> None:
     case = draw(2)
     with pytest.raises(ValueError, match=r"eps: got -1.0, expected 0 or more, or None"):
         attend(case, 0, -1.0)
-    keys = np.zeros((1, GROUPS, CAPACITY, DIM), np.float32)
+    cache = np.zeros((1, 2, GROUPS, CAPACITY, DIM), np.float32)
     key_value = np.zeros((2, 2 * GROUPS * DIM), np.float32)
     tables = case["scales"][HEADS:].contiguous().numpy(), case["rotation"].numpy()
     with pytest.raises(ValueError, match=r"eps: got -1.0, expected 0 or more, or None"):
-        context_write(key_value, keys, keys.copy(), 0, *tables, -1.0)
+        context_write(key_value, cache, 0, *tables, -1.0)

@@ -43,6 +43,21 @@ def test_a_row_depends_on_itself_and_the_taps_before_it_alone() -> None:
     assert (run(x, base, delta) != out).any(-1).tolist() == [False] * 3 + [True] * 2 + [False] * 3
 
 
+def test_blocks_side_by_side_are_blocks_alone() -> None:
+    x, base, delta = draw(11, 3, 4, 16)
+    sizes = (5, 1, 2, 3)
+    places = torch.cat([torch.arange(size) for size in sizes])
+    alone = [run(part, base, own) for part, own in zip(x.split(sizes), delta.split(sizes), strict=True)]
+    assert torch.equal(run(x, base, delta, places), torch.cat(alone))
+    assert not torch.equal(run(x, base, delta), torch.cat(alone))
+
+
+@pytest.mark.parametrize("places", [[0, 1], [0, 1, -1], [1, 0, 1], [0, 1, 3]])
+def test_places_outside_a_block_are_refused(places: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"places.*expected 3 places"):
+        run(*draw(3, 2, 4, 16), torch.tensor(places))
+
+
 def test_wrong_arguments_are_refused() -> None:
     x, base, delta = (argument.numpy() for argument in draw(4, 2, 4, 16))
     cases: list[tuple[tuple[Any, ...], str]] = [

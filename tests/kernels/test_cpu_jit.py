@@ -70,3 +70,23 @@ thread = threading.Thread(target=check); thread.start(); thread.join()
     environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["ok", "ok"], done.stderr
+
+
+def test_threads_that_call_kernels_at_once_share_them_out() -> None:
+    script = """
+import threading, numba
+from specpilot_kernels import cpu_jit
+cpu_jit.set_num_threads(4)
+def run():
+    for sharers, expected in ((1, 4), (2, 2), (3, 1), (4, 1), (9, 1), (1, 4)):
+        cpu_jit.share_threads(sharers)
+        assert cpu_jit.num_threads() == expected == numba.get_num_threads(), (sharers, cpu_jit.num_threads())
+    cpu_jit.share_threads(4)
+    print("ok")
+thread = threading.Thread(target=run); thread.start(); thread.join()
+assert cpu_jit.num_threads() == 4  # another thread's share is its own
+print("ok")
+"""
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "4"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["ok", "ok"], done.stderr

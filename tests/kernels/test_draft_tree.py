@@ -11,11 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specpilot_kernels.draft_tree import FlawError, beam_tree, best_nodes, check_tree
+from specpilot_kernels.draft_tree import (
+    FlawError,
+    beam_tree,
+    best_nodes,
+    check_tree,
+    marginal_edges,
+    shaped_tree,
+)
 from specpilot_kernels.draft_tree.reference import (
     beam_tree_reference,
     best_nodes_reference,
     check_tree_reference,
+    marginal_edges_reference,
+    shaped_tree_reference,
 )
 
 Arrays = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -71,6 +80,30 @@ def test_beam_trees_are_the_reference_s(lattice: Arrays, num_nodes: int, beam_wi
     assert_same(got, beam_tree_reference(*lattice, False, 9, num_nodes, beam_width))
 
 
+@given(LATTICES, st.booleans(), st.booleans())
+def test_marginals_are_the_reference_s(lattice: Arrays, are_logprobs: bool, has_twins: bool) -> None:
+    ids, edges = lattice
+    if are_logprobs:
+        edges = -np.abs(edges)
+    if has_twins:
+        ids = ids % 2
+    laws, rows = marginal_edges(ids, edges, are_logprobs=are_logprobs)
+    expected_laws, expected_rows = marginal_edges_reference(ids, edges, are_logprobs)
+    np.testing.assert_allclose(laws, expected_laws, atol=1e-12)
+    np.testing.assert_allclose(rows, expected_rows, rtol=1e-6, atol=1e-6)
+    assert (rows <= 0.0).all()
+
+
+@given(LATTICES, st.lists(st.tuples(st.integers(0, 100), st.integers(0, 6)), max_size=12))
+def test_trees_of_a_shape_are_the_reference_s(lattice: Arrays, places: list[tuple[int, int]]) -> None:
+    # A rank stands once under a parent, as in any shape.
+    kept = list(dict.fromkeys((parent % (at + 1), rank) for at, (parent, rank) in enumerate(places)))
+    parents = np.array([-1, *(min(parent, at) for at, (parent, _) in enumerate(kept))], np.int64)
+    ranks = np.array([0, *(rank for _, rank in kept)], np.int64)
+    got = shaped_tree(*lattice, 9, parents, ranks)
+    assert_same(got, shaped_tree_reference(*lattice, False, 9, parents, ranks))
+
+
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 33])
 def test_real_and_odd_widths(width: int) -> None:
     lattice = random_lattice(15, width, 0, None)
@@ -117,6 +150,8 @@ def test_wrong_arguments_are_refused() -> None:
         (lambda: beam_tree(ids.astype(np.int32), edges, 1, 5, 2), "ids int32"),
         (lambda: beam_tree(ids[:, ::-1], edges, 1, 5, 2), "strides"),
         (lambda: beam_tree(ids, edges, 1, 5, 0), "beam_width 0"),
+        (lambda: marginal_edges(ids, edges[:1]), r"edges \(1, 3, 3\)"),
+        (lambda: shaped_tree(ids, edges, 1, ids[0], ids[0, :2]), r"ranks \(2,\)"),
         (lambda: check_tree(ids[0], ids[0], edges[0, 0].astype(np.float64)), "logprobs float64"),
         (lambda: check_tree(ids[0], ids[0, :2], edges[0, 0]), r"parents \(2,\)"),
     ]

@@ -8,14 +8,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from specpilot_kernels import cpu_jit
+from specpilot_kernels.cpu_vector import IS_WIDE
 from specpilot_kernels.skinny_gemm import GROUP_PANELS, PANEL_COLUMNS, PackedWeight, skinny_gemm
+from specpilot_kernels.skinny_gemm.cpu_numba import _multiply_narrow
 from specpilot_kernels.skinny_gemm.reference import skinny_gemm_reference
 
 SIZES = (1, 99, 111, 256, 641, 989)
@@ -134,6 +138,22 @@ def test_error_is_at_most_twice_that_of_torch(shape: tuple[int, int], element_ty
             error += (skinny_gemm(x, packed) - expected).square().sum().item()
             torch_error += (torch.mm(x, transposed) - expected).square().sum().item()
         assert error <= 2**2 * torch_error
+
+
+@pytest.mark.skipif(not IS_WIDE, reason="this machine has no registers for the wide tiles")
+@pytest.mark.parametrize("element_type", ["bfloat16", "float32"])
+def test_wide_tiles_give_the_bits_of_narrow_ones(element_type: str) -> None:
+    def multiply(x: Any, panels: Any, y: Any) -> None:
+        _multiply_narrow(x, panels, y, 0, panels.shape[0] // GROUP_PANELS)
+
+    compiled: Any = numba.njit(error_model="numpy")(multiply)
+    for shape in [(1, 1), (99, 111), (641, 256), (4096, 256), (256, 704), (772, 99)]:
+        packed = PackedWeight.pack(draw_weight(*shape, element_type))
+        for num_rows in (1, 2, 3, 4, 7, 8, 15, 64, 77):
+            x = draw(num_rows, shape[1])
+            y = torch.full((num_rows, shape[0]), torch.nan)
+            compiled(x.numpy(), packed.panels, y.numpy())
+            assert same_bits(skinny_gemm(x, packed), y)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

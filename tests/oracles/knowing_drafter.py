@@ -46,6 +46,15 @@ class KnowingDrafter:
         assert taps.shape == (len(token_ids), 0)
         state.num_tokens += len(token_ids)
 
+    def mark(self, state: DrafterState) -> object:
+        assert isinstance(state, KnowingState)
+        return state.num_tokens
+
+    def rewind(self, state: DrafterState, mark: object) -> None:
+        """The drafts made are still counted: ``right`` goes on."""
+        assert isinstance(state, KnowingState) and isinstance(mark, int)
+        state.num_tokens = mark
+
     def propose(
         self,
         state: DrafterState,

@@ -106,7 +106,8 @@ def drawn_tree_counts(
     cells = {answer: index for index, answer in enumerate(law)}
     counts = torch.zeros(len(cells) + 1)
     for _ in range(num_answers):
-        chooser, said = new(), ()
+        chooser = new()
+        said: Tokens = ()
         chooser.generator = generator
         while not setting.is_over(said):
             tree = tree_of(said)

@@ -61,6 +61,46 @@ def test_generate_seeded_raw_with_stop(capsys: pytest.CaptureFixture[str]) -> No
     assert len(stopped["text"]) <= middle and stopped["finish_reason"] == "stop"
 
 
+def test_generate_with_every_sampling_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each acts: a greedy answer with it is another one, except those that only narrow a draw."""
+    call = ("generate", QUESTION, "--max-tokens", "24", "--mode", "judge")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "array", "items": {"enum": [1, 2]}, "minItems": 1, "maxItems": 2}')
+    _, stock = run_json(capsys, *call)
+    for options in (
+        ("--repetition-penalty", "1.8"),
+        ("--frequency-penalty", "2"),
+        ("--presence-penalty", "2", "--repetition-penalty", "1.8"),
+        ("--logit-bias", f"{stock['token_ids'][0]}=-100", "--logit-bias", "9=4.5"),
+        ("--json-schema", str(schema)),
+    ):
+        exit_code, answer = run_json(capsys, *call, *options)
+        assert exit_code == 0 and answer["token_ids"] != stock["token_ids"], options
+    assert set(json.loads(answer["text"])) <= {1, 2}
+    drawn = ("--temperature", "2", "--seed", "3")
+    for narrow in (("--top-k", "1"), ("--top-p", "0.0001"), ("--min-p", "1")):
+        assert run_json(capsys, *call, *drawn, *narrow)[1]["token_ids"] == stock["token_ids"]
+    assert run_json(capsys, *call, *drawn)[1]["token_ids"] != stock["token_ids"]
+
+
+def test_generate_with_trees(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("generate", QUESTION, "--max-tokens", "24", "--mode", "judge")
+    _, stock = run_json(capsys, *call)
+    for options, name in (
+        (("--builder", "best_first", "--nodes", "16"), "best_first"),
+        (("--builder", "ddtree", "--nodes", "12", "--positions", "4", "--drafter", "dspark"), "ddtree"),
+        (("--builder", "best_first", "--nodes", "32", "--cost-aware"), "best_first"),
+    ):
+        exit_code, answer = run_json(capsys, *call, *options)
+        assert exit_code == 0 and answer["token_ids"] == stock["token_ids"]
+        assert set(answer["mechanisms"]) == {name}
+    exit_code, refused = run_json(capsys, *call, "--builder", "best_first", "--gdn-form", "wy")
+    assert exit_code == 1 and refused["error"]["type"] == "Unsupported"
+    assert "judge mode" in refused["error"]["message"]
+    exit_code, refused = run_json(capsys, *call, "--builder", "best_first", "--drafter", "none")
+    assert exit_code == 2 and "without a drafter" in refused["error"]["message"]
+
+
 def test_unknown_drafter_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code, answer = run_json(capsys, "generate", "Hi", "--drafter", "eagle9")
     assert (
@@ -69,6 +109,10 @@ def test_unknown_drafter_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, report = run_json(
+        capsys, "demo", "--max-tokens", "24", "--builder", "best_first", "--nodes", "12"
+    )
+    assert exit_code == 0 and report["ids_equal"] is True and report["mechanisms"]["num_nodes"] == 12
     exit_code, report = run_json(capsys, "demo", "--max-tokens", "24")
     assert exit_code == 0 and report["ids_equal"] is True
     assert report["drafters"]["dflash2"]["tau"] > 1
@@ -90,5 +134,12 @@ def test_bench(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert row["tau"] == pytest.approx(1 + sum(row["accept_by_position"]))
     assert len(row["requests"]["sha256"]) == len(row["chat_template_sha256"]) == 64
     assert row["options"]["drafter"] == "dflash2" and row["engine"]["numeric_mode"] == "judge"
+    trees = ("--builder", "best_first", "--nodes", "16", "--node-budget", "16", "--drafter-blocks")
+    exit_code, row = run_json(capsys, *call, *trees, "--whole-prompt-rows", "128", "--prompt-rows", "32")
+    assert exit_code == 0 and row["num_diverged"] == 0
+    assert (
+        row["options"]["mechanisms"]["builder"] == "best_first"
+        and row["options"]["batch"]["node_budget"] == 16
+    )
     exit_code, error = run_json(capsys, *call[:4], "eagle9")
     assert exit_code == 2 and "eagle9" in error["error"]["message"]

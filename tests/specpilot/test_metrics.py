@@ -42,3 +42,11 @@ def test_positions_add_up_to_tau_and_never_rise(steps: list[StepRecord]) -> None
     assert 1 + sum(shares) == pytest.approx(counter.tau)
     assert list(shares) == sorted(shares, reverse=True)
     assert len(shares) == max(step.num_drafted for step in steps)
+
+
+def test_positions_of_a_tree_are_its_depths() -> None:
+    """30 nodes in 4 depths are 4 positions, however many were drafted."""
+    tree = StepRecord(30, 2, 0, 1.0, 1.0, 2.0, num_positions=4, mechanism="best_first")
+    counter = AcceptCounter([tree, tree])
+    assert (counter.num_drafted, counter.tau, tree.num_rows) == (60, 3.0, 31)
+    assert counter.accept_by_position == (1.0, 1.0, 0.0, 0.0)

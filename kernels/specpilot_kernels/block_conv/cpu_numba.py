@@ -9,9 +9,9 @@ from specpilot_kernels.cpu_jit import kernel
 __all__ = ["convolve"]
 
 
-@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], f4[:,::1])")
-def convolve(x: Any, base: Any, delta: Any, out: Any) -> None:
-    """base (taps, groups, size), delta (rows, taps, groups)."""
+@kernel("void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], i8[::1], f4[:,::1])")
+def convolve(x: Any, base: Any, delta: Any, places: Any, out: Any) -> None:
+    """base (taps, groups, size), delta (rows, taps, groups); a row's place in its block says what stands before it."""
     num_rows = x.shape[0]
     num_taps, num_groups, size = base.shape
     for m in range(num_rows):
@@ -19,7 +19,7 @@ def convolve(x: Any, base: Any, delta: Any, out: Any) -> None:
             first = group * size
             for i in range(size):
                 out[m, first + i] = (base[0, group, i] + delta[m, 0, group]) * x[m, first + i]
-            for back in range(1, min(num_taps, m + 1)):
+            for back in range(1, min(num_taps, places[m] + 1)):
                 for i in range(size):
                     coefficient = base[back, group, i] + delta[m, back, group]
                     out[m, first + i] += coefficient * x[m - back, first + i]

@@ -10,14 +10,16 @@ from specpilot_kernels.block_conv.cpu_numba import convolve
 __all__ = ["block_conv"]
 
 _Array = NDArray[np.float32]
+_Places = NDArray[np.int64]
 
 
-def block_conv(x: _Array, base: _Array, delta: _Array) -> _Array:
-    """Convolve the rows of a block with coefficients of their own.
+def block_conv(x: _Array, base: _Array, delta: _Array, places: _Places | None = None) -> _Array:
+    """Convolve the rows of one block, or of several, with coefficients of their own.
 
-        y[m, c] = sum over o of (base[o, g, i] + delta[m, o, g]) x[m - o, c],   c = g size + i, rows before 0 count as 0
+        y[m, c] = sum over o of (base[o, g, i] + delta[m, o, g]) x[m - o, c],   c = g size + i
 
-    A row's bits depend on the row and on the ``taps - 1`` rows before it. All arrays are float32 and contiguous.
+    Rows before the block count as 0. A row's bits depend on the row and on the ``taps - 1`` rows before it in its
+    block. All arrays are contiguous and, but for ``places``, float32.
 
     Parameters
     ----------
@@ -26,6 +28,8 @@ def block_conv(x: _Array, base: _Array, delta: _Array) -> _Array:
         What all rows share.
     delta : array, (M, taps, G)
         What a row adds for each group of channels.
+    places : array, int64, (M,), optional
+        A row's place in its block, 0 for the first; blocks stand one behind the other. Left out: one block.
 
     Returns
     -------
@@ -42,12 +46,18 @@ def block_conv(x: _Array, base: _Array, delta: _Array) -> _Array:
             f"got x {x.shape}, base {base.shape}, delta {delta.shape}; expected (M, G size), (taps, G, size), "
             "(M, taps, G), none of them 0"
         )
+    if places is None:
+        places = np.arange(len(x))
+    elif places.shape != (len(x),) or (places < 0).any() or (places > np.arange(len(x))).any():
+        raise ValueError(
+            f"places: got {places}, expected {len(x)} places in blocks, 0 for the first row of each"
+        )
     out = np.empty_like(x)
     try:
-        convolve(x, base, delta, out)
+        convolve(x, base, delta, places, out)
     except TypeError as error:
         raise ValueError(
-            f"got x {x.dtype} {x.strides}, base {base.dtype} {base.strides}, delta {delta.dtype} {delta.strides} "
-            "(dtype, strides); expected contiguous float32 arrays"
+            f"got x {x.dtype} {x.strides}, base {base.dtype} {base.strides}, delta {delta.dtype} {delta.strides}, "
+            f"places {places.dtype} {places.strides} (dtype, strides); expected contiguous arrays, float32 and int64"
         ) from error
     return out

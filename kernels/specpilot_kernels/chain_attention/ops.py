@@ -91,6 +91,7 @@ def batch_attention(
     rotation: NDArray[np.float32],
     eps: float | None,
     *,
+    is_block: bool = False,
     window: int | None = None,
 ) -> NDArray[np.float32]:
     """:func:`chain_attention` on rows of several sequences at once, each with the bits it has alone.
@@ -103,8 +104,8 @@ def batch_attention(
         Which rows are whose, and the caches. Rows of a tree get the bits that their root path has as a chain.
     layer : int
         Index into the caches.
-    scales, rotation, eps, window
-        As there.
+    scales, rotation, eps, is_block, window
+        As there; the rows of a sequence are its block.
 
     Returns
     -------
@@ -134,7 +135,7 @@ def batch_attention(
         rotation,
         eps,
         None,
-        False,
+        is_block,
         window,
     )
 

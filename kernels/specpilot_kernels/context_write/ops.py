@@ -14,8 +14,7 @@ _Array = NDArray[np.float32]
 
 def context_write(
     projected: _Array,
-    keys: _Array,
-    values: _Array,
+    cache: _Array,
     position: int,
     scales: _Array,
     rotation: _Array,
@@ -29,8 +28,9 @@ def context_write(
     ----------
     projected : array, (M, 2 L G d)
         Keys of every layer and head, then values likewise.
-    keys, values : array, (L, G, capacity, d)
-        M tokens from ``position`` on are written.
+    cache : array, (L, 2, G, capacity, d)
+        Keys and values of each layer (:class:`specpilot_kernels.chain_attention.KvMemory`); M tokens from ``position``
+        on are written.
     scales : array, (L G, d)
         Norm scale of every key head.
     rotation : array, (positions, rotated pairs, 2)
@@ -43,18 +43,19 @@ def context_write(
     ValueError
         A shape, dtype or stride is not as stated, or the tokens do not fit into the cache.
     """
-    num_layers, num_groups, capacity, dim = keys.shape
+    if cache.ndim != 5 or cache.shape[1] != 2:
+        raise ValueError(f"cache: got {cache.shape}, expected (L, 2, G, capacity, d)")
+    num_layers, _, num_groups, capacity, dim = cache.shape
     heads = num_layers * num_groups
     if (
         projected.shape != (len(projected), 2 * heads * dim)
-        or values.shape != keys.shape
         or scales.shape != (heads, dim)
         or rotation.shape[1:] != (rotation.shape[1], 2)
         or 2 * rotation.shape[1] > dim
     ):
         raise ValueError(
-            f"got projected {projected.shape}, keys {keys.shape}, values {values.shape}, scales {scales.shape}, "
-            f"rotation {rotation.shape}; expected (M, 2 L G d), twice (L, G, capacity, d), (L G, d), "
+            f"got projected {projected.shape}, cache {cache.shape}, scales {scales.shape}, "
+            f"rotation {rotation.shape}; expected (M, 2 L G d), (L, 2, G, capacity, d), (L G, d), "
             "(positions, at most d / 2, 2)"
         )
     most = min(capacity, rotation.shape[0])
@@ -66,10 +67,10 @@ def context_write(
     if eps is not None and eps < 0:
         raise ValueError(f"eps: got {eps}, expected 0 or more, or None for keys without a norm")
     try:
-        write(projected, keys, values, position, scales, rotation, -1.0 if eps is None else eps)
+        write(projected, cache, position, scales, rotation, -1.0 if eps is None else eps)
     except TypeError as error:
-        names = ("projected", "keys", "values", "scales", "rotation")
-        arrays = (projected, keys, values, scales, rotation)
+        names = ("projected", "cache", "scales", "rotation")
+        arrays = (projected, cache, scales, rotation)
         got = ", ".join(
             f"{name} {array.dtype} {array.strides}" for name, array in zip(names, arrays, strict=True)
         )

@@ -9,16 +9,15 @@ __all__ = ["context_write_reference"]
 
 def context_write_reference(
     projected: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    cache: Tensor,
     position: int,
     scales: Tensor,
     rotation: Tensor,
     eps: float | None,
-) -> tuple[Tensor, Tensor]:
-    """Head by head, any float dtype. Returns (keys, values), new."""
-    keys, values = keys.clone(), values.clone()
-    num_layers, num_groups, _, dim = keys.shape
+) -> Tensor:
+    """Head by head, any float dtype. Returns the cache, new."""
+    cache = cache.clone()
+    num_layers, _, num_groups, _, dim = cache.shape
     for m, row in enumerate(projected):
         new_keys, new_values = row.view(2, num_layers, num_groups, dim)
         for layer in range(num_layers):
@@ -30,6 +29,6 @@ def context_write_reference(
                 pairs = key[: 2 * rotation.shape[1]].view(-1, 2)
                 (a, b), (cos, sin) = pairs.clone().unbind(-1), rotation[position + m].unbind(-1)
                 pairs[:, 0], pairs[:, 1] = a * cos - b * sin, a * sin + b * cos
-                keys[layer, group, position + m] = key
-                values[layer, group, position + m] = new_values[layer, group]
-    return keys, values
+                cache[layer, 0, group, position + m] = key
+                cache[layer, 1, group, position + m] = new_values[layer, group]
+    return cache

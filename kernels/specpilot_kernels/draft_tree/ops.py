@@ -8,9 +8,10 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from specpilot_kernels.draft_tree.cpu_baselines import place, spread
 from specpilot_kernels.draft_tree.cpu_numba import beam, check, grow
 
-__all__ = ["FlawError", "beam_tree", "best_nodes", "check_tree"]
+__all__ = ["FlawError", "beam_tree", "best_nodes", "check_tree", "marginal_edges", "shaped_tree"]
 
 _Array = NDArray[np.float32]
 _Ids = NDArray[np.int64]
@@ -126,6 +127,72 @@ def beam_tree(
     tokens, parents = np.empty((2, num_nodes), np.int64)
     logprobs = np.empty(num_nodes, np.float32)
     size = beam(ids, edges, are_logprobs, root_id, num_nodes, beam_width, tokens, parents, logprobs)
+    if size < 0:
+        _refuse(-1 - size, [edges], [are_logprobs])
+    return tokens[:size], parents[:size], logprobs[:size]
+
+
+def marginal_edges(
+    ids: _Ids, edges: _Array, *, are_logprobs: bool = False
+) -> tuple[NDArray[np.float64], _Array]:
+    """Laws of the tokens of each depth when paths are drawn from a lattice, and the lattice without conditions.
+
+        m_0(b) = p_0(b),  m_t(b) = sum over a of m_{t-1}(a) p_t(b | a) / sum over a of m_{t-1}(a)
+
+    over those a whose row is known. Columns of one depth with the same token have the sum of their laws.
+
+    Parameters as in :func:`best_nodes`.
+
+    Returns
+    -------
+    laws : array, float64, (D, K)
+    edges : array, float32, (D, K, K)
+        log m_t(c) in place of every edge that is not minus infinity.
+
+    Raises
+    ------
+    FlawError, ValueError
+        As :func:`best_nodes`.
+    """
+    _check_shapes(ids, edges)
+    laws, rows = np.empty(ids.shape), np.empty_like(edges)
+    flaw = spread(ids, edges, are_logprobs, laws, rows)
+    if flaw >= 0:
+        _refuse(flaw, [edges], [are_logprobs])
+    return laws, rows
+
+
+def shaped_tree(
+    ids: _Ids, edges: _Array, root_id: int, shape_parents: _Ids, ranks: _Ids, *, are_logprobs: bool = False
+) -> _Tree:
+    """Fill the places of a given shape: a place of rank k is its parent's child with the k-th highest log-probability,
+    counted from 0, equal ones by token. A place for which there is no child is left out, with all below it.
+
+    Parameters
+    ----------
+    shape_parents, ranks : array, int64, (n,), n >= 1
+        Place 0 is the root, ``shape_parents[i] < i`` (not checked); its rank has no meaning. Others as in
+        :func:`best_nodes`.
+
+    Returns
+    -------
+    token_ids : array, int64, (m,), m <= n
+    parents : array, int64, (m,)
+    logprobs : array, float32, (m,)
+
+    Raises
+    ------
+    FlawError, ValueError
+        As :func:`best_nodes`.
+    """
+    _check_shapes(ids, edges)
+    if shape_parents.shape != ranks.shape or not len(ranks):
+        raise ValueError(
+            f"got shape_parents {shape_parents.shape} and ranks {ranks.shape}, expected (n,) twice"
+        )
+    tokens, parents = np.empty((2, len(ranks)), np.int64)
+    logprobs = np.empty(len(ranks), np.float32)
+    size = place(ids, edges, are_logprobs, root_id, shape_parents, ranks, tokens, parents, logprobs)
     if size < 0:
         _refuse(-1 - size, [edges], [are_logprobs])
     return tokens[:size], parents[:size], logprobs[:size]

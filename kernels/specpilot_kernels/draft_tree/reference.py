@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["beam_tree_reference", "best_nodes_reference", "check_tree_reference", "edge_logprobs_reference"]
+__all__ = [
+    "beam_tree_reference",
+    "best_nodes_reference",
+    "check_tree_reference",
+    "edge_logprobs_reference",
+    "marginal_edges_reference",
+    "shaped_tree_reference",
+]
 
 _Array = NDArray[np.float32]
 _Ids = NDArray[np.int64]
@@ -91,6 +98,42 @@ def beam_tree_reference(
         found += grown
         layer = sorted(grown, key=lambda node: node.key)[:beam_width]
     return _tree(sorted(found, key=lambda node: node.key)[:num_nodes])
+
+
+def marginal_edges_reference(
+    ids: _Ids, edges: _Array, are_logprobs: bool
+) -> tuple[NDArray[np.float64], _Array]:
+    """Depth by depth, from the law of the columns before."""
+    laws, rows = np.zeros(ids.shape), np.full(edges.shape, -np.inf, np.float32)
+    before = [1.0] + [0.0] * (ids.shape[1] - 1)
+    for depth, tokens in enumerate(ids.tolist()):
+        known = [chance if edges[depth, p].max() > -np.inf else 0.0 for p, chance in enumerate(before)]
+        columns = [0.0] * len(tokens)
+        for p, chance in enumerate(known):
+            if chance:
+                row = edge_logprobs_reference(edges[depth, p].tolist(), are_logprobs)
+                columns = [
+                    sum_ + chance / sum(known) * math.exp(one) for sum_, one in zip(columns, row, strict=True)
+                ]
+        for c, token in enumerate(tokens):
+            law = sum(columns[other] for other, same in enumerate(tokens) if same == token)
+            laws[depth, c] = min(law, 1.0)
+            if law > 0.0:
+                rows[depth, edges[depth, :, c] > -np.inf, c] = math.log(min(law, 1.0))
+        before = columns
+    return laws, rows
+
+
+def shaped_tree_reference(
+    ids: _Ids, edges: _Array, are_logprobs: bool, root_id: int, shape_parents: _Ids, ranks: _Ids
+) -> _Tree:
+    """Place by place."""
+    nodes: list[_Node | None] = [_Node((0.0, 0, root_id, 0, ()), 0, None)]
+    for parent, rank in zip(shape_parents.tolist()[1:], ranks.tolist()[1:], strict=True):
+        above = nodes[parent]
+        children = [] if above is None else above.children(ids, edges, are_logprobs, ids.shape[1])
+        nodes.append(children[rank] if rank < len(children) else None)
+    return _tree([node for node in nodes if node is not None])
 
 
 def _tree(nodes: list[_Node]) -> _Tree:

@@ -24,6 +24,7 @@ from specpilot_kernels.gdn_rows.cpu_block import (
     take_columns,
     write,
 )
+from specpilot_kernels.gdn_rows.cpu_wy import decay_products, run_wy
 from specpilot_kernels.row_tree import PARENT
 
 __all__ = ["prepare", "replay_head", "run_head"]
@@ -73,6 +74,7 @@ def prepare(
     queries: Any,
     keys: Any,
     written: Any,
+    log_decay: Any,
     decay: Any,
     beta: Any,
 ) -> None:
@@ -112,7 +114,8 @@ def prepare(
             _scale(activated[at : at + width], _ONE, written[group, t])
             for r in range(per_group):
                 head = group * per_group + r
-                decay[group, t, r] = exp(rate[head] * softplus(row[a_at + head] + dt_bias[head]))
+                log_decay[group, t, r] = rate[head] * softplus(row[a_at + head] + dt_bias[head])
+                decay[group, t, r] = exp(log_decay[group, t, r])
                 beta[group, t, r] = sigmoid(row[b_at + head])
 
 
@@ -122,9 +125,11 @@ def run_head(
     is_decided: bool,
     tree: Any,
     num_slots: int,
+    products: Any,
     queries: Any,
     keys: Any,
     written: Any,
+    log_decay: Any,
     decay: Any,
     beta: Any,
     head: int,
@@ -137,7 +142,8 @@ def run_head(
 ) -> None:
     """One head of one sequence: all rows through its columns of the state, block by block, then norm and gate.
 
-    ``tree`` has no rows for a chain; a tree is not decided.
+    ``tree`` has no rows for a chain; a tree is not decided. ``products``, (groups, 2, rows, height), has no groups for
+    the path form.
     """
     _, num_rows, key_dim = keys.shape
     width, per_group, value_dim = written.shape[2], decay.shape[2], norm_weight.shape[0]
@@ -145,14 +151,22 @@ def run_head(
     blocks = np.empty(num_slots * key_dim * BLOCK_COLUMNS, np.float32)
     block = blocks[: key_dim * BLOCK_COLUMNS]
     new = np.empty(num_rows * BLOCK_COLUMNS, np.float32)
-    reads = np.empty_like(new)
+    reads, knows = np.empty_like(new), np.empty_like(new)
+    is_wy = products.shape[0] > 0
+    factors, whole = np.empty(products.shape[1:], np.float32), np.empty(num_rows, np.float32)
+    if is_wy:
+        decay_products(tree, products[group], log_decay[group], beta[group], r, factors, whole)
     all_written, all_reads = written.reshape(-1), out.reshape(-1)
     for column in range(r * value_dim, (r + 1) * value_dim, BLOCK_COLUMNS):
         count = (r + 1) * value_dim - column
         state_at, written_at = group * key_dim * width + column, group * num_rows * width + column
         take_columns(state, state_at, width, count, block)
         take_columns(all_written, written_at, width, count, new)
-        if tree.shape[0] > 0:
+        if is_wy:
+            run_wy(
+                block, tree, queries[group], keys[group], beta[group], r, factors, whole, knows, new, reads
+            )
+        elif tree.shape[0] > 0:
             run_tree(blocks, tree, queries[group], keys[group], decay[group], beta[group], r, new, reads)
         else:
             run_chain(block, queries[group], keys[group], decay[group], beta[group], r, new, reads)

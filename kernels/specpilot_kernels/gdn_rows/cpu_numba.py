@@ -13,7 +13,8 @@ import numpy as np
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
 from specpilot_kernels.gdn_rows.cpu_head import prepare, replay_head, run_head
-from specpilot_kernels.row_tree import NUM_COLUMNS
+from specpilot_kernels.gdn_rows.cpu_wy import key_products
+from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS
 
 __all__ = ["commit_rows", "run_rows"]
 
@@ -36,6 +37,29 @@ def _of_sequence(rows: Any, first: int, count: int, num_groups: int, width: int)
 def _tree_of(segments: Any, s: int) -> Any:
     """The table of a sequence's tree; without rows for a chain."""
     return integers_at(segments[s, 5], segments[s, 1] if segments[s, 5] != 0 else 0, NUM_COLUMNS)
+
+
+@inlined
+def _place_products(segments: Any, num_groups: int, ends: Any) -> int:
+    """Where products of keys of every sequence end, one sequence behind the other; the path form has none."""
+    end = 0
+    for s in range(segments.shape[0]):
+        if segments[s, 7] != 0:
+            tree, height = _tree_of(segments, s), 1
+            for row in range(tree.shape[0]):
+                height = max(height, tree[row, DEPTH] + 1)
+            end += num_groups * 2 * tree.shape[0] * height
+        ends[s] = end
+    return end
+
+
+@inlined
+def _products_of(products: Any, ends: Any, s: int, count: int, num_groups: int) -> Any:
+    """A sequence's products of keys, (groups, 2, rows, height); no groups for the path form."""
+    first = ends[s - 1] if s > 0 else 0
+    height = (ends[s] - first) // (2 * num_groups * count)
+    own = products[first : ends[s]]
+    return own.reshape((num_groups if height > 0 else 0, 2, count, height))
 
 
 @inlined
@@ -78,7 +102,9 @@ def run_rows(
     queries = np.empty(num_rows * num_groups * key_dim, np.float32)
     keys, written = np.empty_like(queries), np.empty(num_rows * num_groups * width, np.float32)
     decay = np.empty(num_rows * num_heads, np.float32)
-    beta = np.empty_like(decay)
+    beta, log_decay = np.empty_like(decay), np.empty_like(decay)
+    ends = np.empty(num_segments, np.int64)
+    products = np.empty(_place_products(segments, num_groups, ends), np.float32)
     costs = np.empty(num_segments * num_heads, np.int64)
     for s in range(num_segments):
         first, count = segments[s, 0], segments[s, 1]
@@ -95,9 +121,18 @@ def run_rows(
             _of_sequence(queries, first, count, num_groups, key_dim),
             _of_sequence(keys, first, count, num_groups, key_dim),
             _of_sequence(written, first, count, num_groups, width),
+            _of_sequence(log_decay, first, count, num_groups, per_group),
             _of_sequence(decay, first, count, num_groups, per_group),
             _of_sequence(beta, first, count, num_groups, per_group),
         )
+        if segments[s, 7] != 0:
+            for group in range(num_groups):
+                key_products(
+                    _tree_of(segments, s),
+                    _of_sequence(queries, first, count, num_groups, key_dim)[group],
+                    _of_sequence(keys, first, count, num_groups, key_dim)[group],
+                    _products_of(products, ends, s, count, num_groups)[group],
+                )
         # Reading and writing the state costs about as much as a row.
         for head in range(num_heads):
             costs[s * num_heads + head] = count + 1
@@ -111,9 +146,11 @@ def run_rows(
                 segments[s, 4] == 0,
                 _tree_of(segments, s),
                 segments[s, 6],
+                _products_of(products, ends, s, count, num_groups),
                 _of_sequence(queries, first, count, num_groups, key_dim),
                 _of_sequence(keys, first, count, num_groups, key_dim),
                 _of_sequence(written, first, count, num_groups, width),
+                _of_sequence(log_decay, first, count, num_groups, per_group),
                 _of_sequence(decay, first, count, num_groups, per_group),
                 _of_sequence(beta, first, count, num_groups, per_group),
                 unit % num_heads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,11 @@ from numpy.typing import NDArray
 from specpilot_kernels.cpu_memory import address_of
 from specpilot_kernels.row_tree import RowTree
 
-__all__ = ["GdnMemory", "GdnPart", "GdnSegments", "GdnShape"]
+__all__ = ["GdnForm", "GdnMemory", "GdnPart", "GdnSegments", "GdnShape"]
+
+GdnForm = Literal["path", "wy"]
+"""How a tree's rows go through the recurrence: one after the other with a chain's bits, or all at once in another order
+of sums."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,15 @@ class GdnMemory:
 class GdnPart:
     """Rows of one sequence among those of others. Decided rows advance the state at once.
 
-    Without a tree the rows follow each other; with one each follows its parent. A tree is never decided.
+    Without a tree the rows follow each other; with one each follows its parent. A tree is never decided. The form "wy"
+    is for trees, of which a chain may be one.
     """
 
     memory: GdnMemory
     num_rows: int
     is_decided: bool
     tree: RowTree | None = None
+    form: GdnForm = "path"
 
 
 class GdnSegments:
@@ -93,9 +100,9 @@ class GdnSegments:
     Attributes
     ----------
     parts : tuple of GdnPart
-    tables : array, int64, (layers, sequences, 7)
+    tables : array, int64, (layers, sequences, 8)
         First row, number of rows, addresses of state, window and pending rows (0 for decided ones), address of the
-        tree's table (0 for a chain), slots its walk needs (1 for a chain).
+        tree's table (0 for a chain), slots its walk needs (1 for a chain), and 1 for the form "wy".
     """
 
     def __init__(self, parts: Sequence[GdnPart]) -> None:
@@ -116,11 +123,18 @@ class GdnSegments:
                     f"segments: got a tree of {part.tree.num_rows} rows for {part.num_rows}, decided: "
                     f"{part.is_decided}; expected as many undecided ones"
                 )
-            tree = (0, 1) if part.tree is None else (part.tree.address, part.tree.num_slots)
+            if part.form not in ("path", "wy") or (part.form == "wy" and part.tree is None):
+                raise ValueError(
+                    f"segments: got form {part.form!r}, a tree: {part.tree is not None}; expected 'path', or 'wy' for "
+                    "a tree"
+                )
+            tree = (0, 1, 0)
+            if part.tree is not None:
+                tree = (part.tree.address, part.tree.num_slots, int(part.form == "wy"))
             pending = address_of(memory.pending) if undecided else 0
             addresses = address_of(memory.recurrent), address_of(memory.window), pending
             layer_bytes = memory.recurrent[0].nbytes, memory.window[0].nbytes, 4 * size if undecided else 0
-            rows.append(((first, part.num_rows, *addresses, *tree), (0, 0, *layer_bytes, 0, 0)))
+            rows.append(((first, part.num_rows, *addresses, *tree), (0, 0, *layer_bytes, 0, 0, 0)))
             first += part.num_rows
         self.num_rows = first
         table = np.array(rows, np.int64)

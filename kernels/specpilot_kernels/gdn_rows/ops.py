@@ -85,7 +85,8 @@ def gdn_rows(
 
     A row depends on the rows of its sequence before it and on nothing else: its bits change neither with the other
     sequences nor with how many rows run at once. In a tree, "before" means its ancestors: convolution and recurrence
-    run along its root path, from the committed state, with the bits of that path as a chain.
+    run along its root path, from the committed state, with the bits of that path as a chain. In the form "wy" they are
+    those of that path in the form "wy": the same numbers but for rounding.
 
     Parameters
     ----------
@@ -128,7 +129,8 @@ def gdn_rows(
 def gdn_commit(segments: GdnSegments, kept: Sequence[int | NDArray[np.int64]]) -> None:
     """Decide pending rows of every sequence in all layers, and drop the others.
 
-    State and window are then bit for bit what running these rows alone would have left. Sequences whose rows were
+    State and window are then bit for bit what running these rows alone would have left; after the form "wy", running
+    them in it, and no other, for the state is rebuilt from what rows wrote. Sequences whose rows were
     decided from the start stay as they are.
 
     Parameters

@@ -13,8 +13,8 @@ LARGEST: dict[NumBits, int] = {8: 127, 6: 31}
 """Integers are -LARGEST to LARGEST, so that a number and its negative have the same fate."""
 
 SHARES: dict[NumBits, tuple[float, ...]] = {8: (1.0,), 6: (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)}
-"""Shares of a row's largest magnitude that LARGEST may stand for. What is larger is cut off; with 6 bits that can be the
-smaller error."""
+"""Shares of a row's largest magnitude that LARGEST may stand for. What is larger is cut off; with 6 bits that can be
+the smaller error."""
 
 
 def quantise_reference(

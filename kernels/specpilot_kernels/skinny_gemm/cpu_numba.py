@@ -16,7 +16,9 @@ import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
+from specpilot_kernels.cpu_vector import IS_WIDE
 from specpilot_kernels.skinny_gemm.cpu_tile import tile_1, tile_2, tile_4
+from specpilot_kernels.skinny_gemm.cpu_wide_tile import wide_tile_1, wide_tile_2, wide_tile_4, wide_tile_8
 from specpilot_kernels.skinny_gemm.layout import GROUP_PANELS, PANEL_COLUMNS
 
 __all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "compile_float32", "compile_int8", "multiply_bfloat16"]
@@ -24,10 +26,11 @@ __all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "compile_float32", "compile_int8", "mul
 GROUP_COLUMNS = GROUP_PANELS * PANEL_COLUMNS
 ROW_CHUNK = 64
 """Rows that go through all panels before the next ones do, so that they stay in the second-level cache."""
+_TILE_ROWS = 8
 
 
 @inlined
-def _multiply_groups(x: Any, panels: Any, y: Any, first: int, last: int) -> None:
+def _multiply_narrow(x: Any, panels: Any, y: Any, first: int, last: int) -> None:
     """Columns of the panel groups ``first`` to ``last - 1`` of the product."""
     num_rows, num_columns = y.shape
     # Tiles of a group that is not full write here, for they write all of its columns.
@@ -57,6 +60,49 @@ def _multiply_groups(x: Any, panels: Any, y: Any, first: int, last: int) -> None
                         y[start + r, column + n] = edge[r, n]
 
 
+@inlined
+def _transpose(x: Any, out: Any) -> None:
+    """Rows of every tile as its loop reads them; tiles stand one behind the other, as their rows do in x."""
+    num_rows, num_inputs = x.shape
+    row = 0
+    while row < num_rows:
+        count = _TILE_ROWS
+        while count > num_rows - row:
+            count //= 2
+        at = row * num_inputs
+        for i in range(count):
+            for k in range(num_inputs):
+                out[at + k * count + i] = x[row + i, k]
+        row += count
+
+
+@inlined
+def _multiply_wide(x: Any, panels: Any, y: Any, first: int, last: int) -> None:
+    """Columns of the panel groups ``first`` to ``last - 1`` of the product; x is :func:`_transpose`'s."""
+    num_rows, num_inputs = y.shape[0], panels.shape[1]
+    for start in range(0, num_rows, ROW_CHUNK):
+        end = min(start + ROW_CHUNK, num_rows)
+        whole = end - (end - start) % _TILE_ROWS
+        for group in range(first, last):
+            panel = group * GROUP_PANELS
+            row = whole
+            for p in range(panel, panel + GROUP_PANELS, 2):
+                for r in range(start, whole, _TILE_ROWS):
+                    wide_tile_8(x, r * num_inputs, panels, p, y, r)
+            if end - row >= 4:
+                for p in range(panel, panel + GROUP_PANELS, 2):
+                    wide_tile_4(x, row * num_inputs, panels, p, y, row)
+                row += 4
+            if end - row >= 2:
+                wide_tile_2(x, row * num_inputs, panels, panel, y, row)
+                row += 2
+            if row < end:
+                wide_tile_1(x, row * num_inputs, panels, panel, y, row)
+
+
+_multiply_groups = _multiply_wide if IS_WIDE else _multiply_narrow
+
+
 def _compile(element: str) -> Callable[..., None]:
     """The kernel for panels of one element type."""
 
@@ -64,13 +110,18 @@ def _compile(element: str) -> Callable[..., None]:
     def multiply(x: Any, panels: Any, y: Any, num_threads: int) -> None:
         """y = x W^T, each thread a run of neighbouring panels."""
         num_groups = panels.shape[0] // GROUP_PANELS
+        if IS_WIDE:
+            rows = np.empty(x.size, np.float32)
+            _transpose(x, rows)
+        else:
+            rows = x
         if num_threads == 1:
-            _multiply_groups(x, panels, y, 0, num_groups)
+            _multiply_groups(rows, panels, y, 0, num_groups)
         else:
             for part in numba.prange(num_threads):
                 first = num_groups * part // num_threads
                 last = num_groups * (part + 1) // num_threads
-                _multiply_groups(x, panels, y, first, last)
+                _multiply_groups(rows, panels, y, first, last)
 
     return multiply
 

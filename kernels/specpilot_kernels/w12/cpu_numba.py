@@ -123,7 +123,10 @@ def choose_bases(bits: Any, bases: Any, num_threads: int) -> None:
 
 @kernel("void(u2[:,::1], u1[::1], u4[:,:,:,::1], u1[:,::1], i8)", parallel=True)
 def encode_records(bits: Any, bases: Any, records: Any, num_escaped: Any, num_threads: int) -> None:
-    """Codes of all records; ``num_escaped`` (rows with padding, column tiles) counts the escapes of a row's 64 columns."""
+    """Codes of all records.
+
+    ``num_escaped`` (rows with padding, column tiles) counts the escapes of a row's 64 columns.
+    """
     num_rows, num_columns = bits.shape
     num_warps = records.shape[0] * _WARPS
     for part in numba.prange(num_threads):

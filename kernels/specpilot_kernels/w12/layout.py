@@ -12,8 +12,8 @@ row with base 0, which is a row of little else, covers them. No window reaches e
 **Escapes.** A number outside its row's window (zeros, denormals, Inf and NaN with its payload too) has code 0 and
 stands with its 16 bits in a list.
 
-**Records.** The codes of 128 rows x 64 columns are one record of 12,288 bytes; records lie row tile by row tile, columns
-ascending. A record has three planes of 1,024 words of 32 bits, little endian:
+**Records.** The codes of 128 rows x 64 columns are one record of 12,288 bytes; records lie row tile by row tile,
+columns ascending. A record has three planes of 1,024 words of 32 bits, little endian:
 
     plane A  sign and upper mantissa  bits 15, 6..4 of a code, mask 0x80708070
     plane E  offset                   bits 10..7,              mask 0x07800780

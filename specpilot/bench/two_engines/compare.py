@@ -4,8 +4,10 @@
 
 - *Divergence*: the first token where SGLang's plain answer leaves the reference engine's (judge mode), and how much
   less likely the reference engine finds SGLang's token there than its own: the margin, in nats.
-- *Accept length*: SGLang's verify steps against the reference engine's on the same prompts, over whole answers and over
-  the part before the answers differ; the difference with a 95% interval from resampling prompts in pairs.
+- *Accept length*: SGLang's verify steps against the reference engine's on the same prompts: over SGLang's own answers,
+  which the reference engine's drafter follows teacher forced; over the part before the two engines' answers differ; and
+  over whole answers, whose texts are not the same once they have parted. The difference with a 95% interval from
+  resampling prompts in pairs.
 - *Drafts*: the first steps of one answer, SGLang's numbers against the reference engine's at the same places.
 """
 
@@ -23,7 +25,7 @@ import numpy as np
 
 from specpilot.bench.divergence import common_length, margin
 from specpilot.bench.two_engines.drafts import compare_drafts
-from specpilot.bench.two_engines.reference import Answer, answer
+from specpilot.bench.two_engines.reference import Answer, answer, steps_along
 from specpilot.bench.two_engines.rows import EngineRun, Row, read_run
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
@@ -90,7 +92,7 @@ def compare(
     """The report; ``runs`` by drafter, ``plain`` without one."""
     report: dict[str, Any] = {"format_version": 1, "num_prompts": len(prompts), "drafters": {}}
     names = [name for name in runs if name != "plain"]
-    pairs: dict[str, list[list[tuple[int, int]]]] = {name: [[], [], [], []] for name in names}
+    pairs: dict[str, list[list[tuple[int, int]]]] = {name: [[], [], [], [], []] for name in names}
     sizes = [len(row.output_ids) for row in runs["plain"].rows]
 
     def ask(name: str | None) -> list[Answer]:
@@ -115,7 +117,9 @@ def compare(
                     f"{prompt['id']}: {name} changes the reference engine's own ids in judge mode"
                 )
             size, common = len(drafted.output_ids), common_length(drafted.output_ids, row.output_ids)
-            whole_ours, whole_theirs, part_ours, part_theirs = pairs[name]
+            whole_ours, whole_theirs, part_ours, part_theirs, along = pairs[name]
+            given = steps_along(engine, name, prompt["prompt_ids"], row.output_ids)
+            along.append(steps_within(given.lengths, size))
             whole_ours.append(steps_within(drafted.lengths, size))
             whole_theirs.append(steps_within(row.lengths, size))
             part_ours.append(steps_within(drafted.lengths, common))
@@ -128,9 +132,10 @@ def compare(
         "divergences": divergences,
     }
     for name in names:
-        whole_ours, whole_theirs, part_ours, part_theirs = pairs[name]
+        whole_ours, whole_theirs, part_ours, part_theirs, along = pairs[name]
         steps = [row.num_steps for row in runs[name].rows[: len(prompts)]]
         report["drafters"][name] = {
+            "along_sglang_answers": paired_ratio(along, whole_theirs),
             "whole_answers": paired_ratio(whole_ours, whole_theirs),
             "before_divergence": paired_ratio(part_ours, part_theirs),
             "chunks_are_steps": steps == [row_steps for _, row_steps in whole_theirs],

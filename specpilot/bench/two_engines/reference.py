@@ -11,7 +11,7 @@ from specpilot.draft import Draft
 from specpilot.engines.base import GenerateRequest, SamplingParams
 from specpilot.refengine.engine import ReferenceEngine
 
-__all__ = ["Answer", "answer", "drafts_along"]
+__all__ = ["Answer", "answer", "drafts_along", "steps_along"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,30 @@ def drafts_along(
         drafts.append(drafter.propose(draft_state, ids[anchor_at]))
         done = anchor_at
     return drafts
+
+
+@torch.inference_mode()
+def steps_along(
+    engine: ReferenceEngine, drafter_name: str, prompt_ids: Sequence[int], output_ids: Sequence[int]
+) -> Answer:
+    """The verify steps a drafter would take if the target said ``output_ids``, teacher forced: drafts count while they
+    are the text's own tokens, and the text's next token is the bonus."""
+    drafter, target = engine.drafters[drafter_name], engine.target
+    ids = [*prompt_ids, *output_ids]
+    state, draft_state = target.new_state(len(ids)), drafter.new_state(len(ids) + drafter.block_size)
+    lengths, done = [1], 0
+    while lengths[-1] < len(output_ids):
+        anchor_at = len(prompt_ids) + lengths[-1] - 1
+        rows = torch.tensor(ids[done:anchor_at])
+        out = target.forward(rows, state, taps=drafter.target_taps)
+        state.commit(len(rows))
+        drafter.append_context(draft_state, rows, out.taps)
+        draft = drafter.propose(draft_state, ids[anchor_at]).token_ids.tolist()
+        following = ids[anchor_at + 1 :]
+        count = next(
+            (i for i, pair in enumerate(zip(draft, following, strict=False)) if pair[0] != pair[1]),
+            min(len(draft), len(following)),
+        )
+        lengths.append(min(lengths[-1] + count + 1, len(output_ids)))
+        done = anchor_at
+    return Answer(tuple(output_ids), tuple(lengths))

@@ -31,7 +31,7 @@ def make_builder(
     rates
         Positional acceptance rates of "sequoia"; None: its default.
     step_cost
-        Stop trees by this cost.
+        Stop trees where their next nodes would cost more than they are expected to bring; None: do not.
 
     Raises
     ------

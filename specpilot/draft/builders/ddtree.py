@@ -9,20 +9,18 @@ laws of the tokens when the whole path is drawn from it:
 Of the choices there are this is the one that depends on the lattice alone (a drafter's unconditioned logits are not in
 it), and for a lattice without edges, all rows of a depth equal, it is the row itself: then this builder is DDTree as
 published, and the best-first tree. A candidate after which nothing is known passes nothing on, and the sum runs over
-the known ones, divided by their mass; the tree does not go on below such a candidate either.
+the known ones, divided by their mass; the tree does not go on below such a candidate either, nor along an edge that the
+lattice rules out. Columns of one depth with the same token, which a drafter that grows a tree has, are one token here.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from specpilot.draft.builders.base import arrays_of, refuse_flaw
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.tree import DraftTree
-from specpilot_kernels.draft_tree import FlawError, best_nodes
+from specpilot_kernels.draft_tree import FlawError, best_nodes, marginal_edges
 
-__all__ = ["DDTreeBuilder", "marginals"]
+__all__ = ["DDTreeBuilder"]
 
 
 class DDTreeBuilder:
@@ -36,33 +34,8 @@ class DDTreeBuilder:
     def build(self, lattice: Lattice, root_id: int, num_nodes: int) -> DraftTree:
         ids, edges = arrays_of(lattice)
         try:
-            best_nodes([ids], [edges], [lattice.are_logprobs], [root_id], 1)  # refuses scores that are none
-            is_known = edges.max(-1, keepdims=True, initial=-np.inf) > -np.inf
-            with np.errstate(divide="ignore"):
-                laws = np.log(np.minimum(marginals(lattice), 1.0)).astype(np.float32)
-            rows = np.where(is_known, laws[:, None, :], np.float32(-np.inf))
-            (tree,) = best_nodes([ids], [rows], [True], [root_id], num_nodes)
+            _, rows = marginal_edges(ids, edges, are_logprobs=lattice.are_logprobs)
         except FlawError as error:
             refuse_flaw(error)
+        (tree,) = best_nodes([ids], [rows], [True], [root_id], num_nodes)
         return DraftTree(*tree)
-
-
-def marginals(lattice: Lattice) -> NDArray[np.float64]:
-    """Probability of each candidate (D, K) when paths are drawn from the lattice; see the module."""
-    _, edges = arrays_of(lattice)
-    scores = edges.astype(np.float64)
-    highest = scores.max(-1, keepdims=True, initial=-np.inf)
-    is_known = highest > -np.inf
-    weights = np.exp(scores - np.where(is_known, 0.0 if lattice.are_logprobs else highest, 0.0))
-    if not lattice.are_logprobs:
-        weights /= np.where(is_known, weights.sum(-1, keepdims=True), 1.0)
-    laws = np.zeros(edges.shape[:2])
-    for depth, rows in enumerate(weights):
-        if depth == 0:
-            laws[0] = rows[0]
-            continue
-        before = laws[depth - 1] * is_known[depth, :, 0]
-        mass = before.sum()
-        if mass > 0.0:
-            laws[depth] = (before / mass) @ rows
-    return laws

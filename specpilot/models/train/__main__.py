@@ -136,7 +136,7 @@ def main(
         answers = regenerate_answers(
             target, read_prompts(corpus / "chat_prompts.npz")[:max_prompts], out / "answers.npz", end_id=words.turn_end,
             length=recipe.answer_length, max_new_tokens=recipe.max_new_tokens, greedy_share=recipe.greedy_share,
-            temperature=recipe.temperature, rows=recipe.generation_rows, seed=recipe.seed,
+            temperature=recipe.temperature, passes=recipe.answer_passes, rows=recipe.generation_rows, seed=recipe.seed,
             time_limit_s=time_left_s() / 2, device=device,
         )  # fmt: skip
         lengths = (answers.ends - answers.begins).float()

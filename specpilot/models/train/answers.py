@@ -97,6 +97,7 @@ def regenerate_answers(
     max_new_tokens: int,
     greedy_share: float,
     temperature: float,
+    passes: int,
     rows: int,
     seed: int,
     time_limit_s: float,
@@ -104,11 +105,13 @@ def regenerate_answers(
 ) -> Answers:
     """Answer every prompt of at most ``length - max_new_tokens`` tokens and store the result at ``path``.
 
-    Prompts of similar length are answered together; the answers keep the order of the prompts. After ``time_limit_s``
-    seconds no further group is begun, and what was answered is the result.
+    Every prompt is answered ``passes`` times: the first time greedily with probability ``greedy_share``, else, and
+    every other time, by sampling at ``temperature``. Prompts of similar length are answered together; the answers keep
+    the order of the prompts, those of one prompt side by side. After ``time_limit_s`` seconds no further group is
+    begun, and what was answered is the result.
     """
     deadline = time.monotonic() + time_limit_s
-    usable = [prompt for prompt in prompts if len(prompt) <= length - max_new_tokens]
+    usable = [prompt for prompt in prompts if len(prompt) <= length - max_new_tokens for _ in range(passes)]
     order = sorted(range(len(usable)), key=lambda index: len(usable[index]))
     generator = torch.Generator(device=device).manual_seed(seed)
     ids = np.zeros((len(usable), length), dtype=np.int64)
@@ -118,7 +121,8 @@ def regenerate_answers(
     for group in groups:
         if time.monotonic() > deadline:
             break
-        is_greedy = torch.rand(len(group), generator=generator, device=device) < greedy_share
+        is_first = torch.tensor([index % passes == 0 for index in group], device=device)
+        is_greedy = is_first & (torch.rand(len(group), generator=generator, device=device) < greedy_share)
         answers = regenerate(
             model,
             [usable[index] for index in group],

@@ -28,6 +28,7 @@ class Recipe:
     max_new_tokens: int
     greedy_share: float
     temperature: float
+    answer_passes: int
     generation_rows: int
     draft_steps: int
     draft_sequences: int
@@ -93,8 +94,9 @@ BUNDLED = Recipe(
     max_new_tokens=256,
     greedy_share=0.7,
     temperature=0.7,
+    answer_passes=2,
     generation_rows=4096,
-    draft_steps=4000,
+    draft_steps=7000,
     draft_sequences=128,
     draft_anchors=48,
     draft_lr=2e-3,

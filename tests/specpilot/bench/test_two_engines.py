@@ -79,7 +79,7 @@ def test_an_engine_agrees_with_itself(engine, prompts, lines, tmp_path):
     assert report["plain"]["num_tokens"] == 2 * SIZE and report["plain"]["divergences"] == []
     drafter = report["drafters"]["dflash2"]
     assert drafter["chunks_are_steps"]
-    for part in ("whole_answers", "before_divergence"):
+    for part in ("along_sglang_answers", "whole_answers", "before_divergence"):
         assert drafter[part]["difference"] == 0 and drafter[part]["interval"] == [0, 0]
         assert drafter[part]["tau_reference"] > 1
     assert drafter["drafts"]["chains_equal"] == drafter["drafts"]["num_steps"] == 5

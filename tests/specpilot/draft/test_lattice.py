@@ -148,3 +148,29 @@ def test_a_chain_does_not_go_where_nothing_is_known():
     with pytest.raises(ValueError, match="leaves what the drafter knows, at depth"):
         for seed in range(50):
             whole.sample_chain(5.0, torch.Generator().manual_seed(seed))
+
+
+def test_the_first_positions_and_log_probabilities_as_they_stand():
+    lattice = Lattice(torch.tensor([[1, 2], [3, 4]]), torch.full((2, 2, 2), -1.5), are_logprobs=True)
+    assert torch.equal(lattice.edge_logprobs, lattice.edge_scores)
+    first = lattice.first(1)
+    assert first.are_logprobs and first.depth == 1 and first.candidate_ids.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_a_lattice_at_a_temperature_has_the_tempered_law(temperature):
+    plain = random_lattice(3, 4, seed=1)
+    plain.edge_scores[2, 1] = -torch.inf
+    tempered = plain.at_temperature(temperature)
+    known = plain.edge_scores > -torch.inf
+    expected = torch.softmax(plain.edge_scores.double() / temperature, -1)
+    torch.testing.assert_close(tempered.edge_logprobs[known].double().exp(), expected[known])
+    # With mass outside: as if that mass were one more candidate.
+    law = torch.tensor([0.5, 0.2, 0.1])
+    lattice = Lattice(torch.tensor([[1, 2, 3]]), law.log().expand(1, 3, 3).clone(), are_logprobs=True)
+    weights = torch.tensor([0.5, 0.2, 0.1, 0.2]) ** (1 / temperature)
+    got = lattice.at_temperature(temperature)
+    assert got.are_logprobs
+    torch.testing.assert_close(got.edge_scores[0, 0].exp(), (weights / weights.sum())[:3])
+    with pytest.raises(ValueError, match="temperature"):
+        lattice.at_temperature(0.0)

@@ -58,7 +58,13 @@ def write_dspark(copy: Path, **changes: object) -> DSparkShape:
 def test_a_folder_is_loaded_by_its_architecture(copy: Path) -> None:
     shape = write_dspark(copy)
     engine = build_engine(str(copy), num_threads=1, mode="judge")
-    assert engine.describe().drafters == ("dflash2", "dspark", "suffix")
+    assert engine.describe().drafters == (
+        "dflash2",
+        "dspark",
+        "dflash2+suffix",
+        "dspark+suffix",
+        "suffix",
+    )
     drafter = engine.drafters["dspark"]
     assert isinstance(drafter, DSparkDrafter) and drafter.block_size == shape.block_size + 1
     prompt = engine.apply_chat_template([{"role": "user", "content": "Count to five."}])

@@ -257,12 +257,20 @@ def test_prompts_round_trip_and_long_ones_are_left_out(tmp_path: Path) -> None:
     offsets = np.cumsum([0, *map(len, prompts)]).astype(np.uint32)
     np.savez(tmp_path / "p.npz", ids=np.concatenate(prompts).astype(np.uint16), offsets=offsets)
     assert read_prompts(tmp_path / "p.npz") == prompts
-    answers = regenerate_answers(
-        make_target(), prompts, tmp_path / "a.npz", end_id=2, length=40, max_new_tokens=20, greedy_share=1.0,
-        temperature=1.0, rows=2, seed=0, time_limit_s=600.0, device="cpu",
-    )  # fmt: skip
-    for ids, begin in zip(answers.ids.tolist(), answers.begins.tolist(), strict=True):
+
+    def answer(passes: int) -> list[tuple[int, list[int]]]:
+        answers = regenerate_answers(
+            make_target(), prompts, tmp_path / "a.npz", end_id=2, length=40, max_new_tokens=20, greedy_share=1.0,
+            temperature=1.0, passes=passes, rows=2, seed=0, time_limit_s=600.0, device="cpu",
+        )  # fmt: skip
+        return list(zip(answers.begins.tolist(), answers.ids.tolist(), strict=True))
+
+    once, twice = answer(1), answer(2)
+    assert once and len(twice) > len(once)
+    for begin, ids in once + twice:
         assert ids[:begin] in ([5, 6, 7], [8, 8])
+    # Of two answers to a prompt the first is greedy and the other one is not.
+    assert all(found in twice for found in once) and any(found not in once for found in twice)
 
 
 @pytest.mark.parametrize("empty", [0, 1])

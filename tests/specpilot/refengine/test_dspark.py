@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specpilot.draft import Draft, Drafter, Lattice
 from specpilot.errors import EngineError
-from specpilot.refengine.dspark import NUM_CANDIDATES, DSparkDrafter, load_dspark
+from specpilot.refengine.dspark import NUM_CANDIDATES, DSparkDrafter, _Walk, load_dspark
 from specpilot.verify import verify_sampled
 from tests.oracles import sglang_dflash2, sglang_dspark
 from tests.oracles.random_dflash2 import TinyTarget, write_checkpoint
@@ -210,13 +210,14 @@ class SmallWorld(World):
     def draft_law(self, temperature: float) -> list[tuple[tuple[int, ...], Tensor, float]]:
         """Every chain, found by turning the draws on until the walk has taken each branch."""
         laws: dict[tuple[int, ...], tuple[Tensor, float]] = {}
-        base = self.drafter.block_hidden(self.state, 4, DEPTH)
+        base = self.drafter.block_hidden([self.state], [4], [DEPTH])
         base = self.drafter._target.logits(torch.from_numpy(base)).numpy()
 
         def walk(uniforms: list[float]) -> tuple[tuple[int, ...], Tensor]:
-            chain, _, q_rows = self.drafter._walk(base, 4, temperature, uniforms)
-            assert q_rows is not None
-            return tuple(chain.tolist()), torch.from_numpy(q_rows)
+            one = _Walk(base, temperature, uniforms)
+            self.drafter._walk([one], [4])
+            assert one.q_rows is not None
+            return tuple(one.chain.tolist()), torch.from_numpy(one.q_rows)
 
         def explore(uniforms: list[float]) -> None:
             depth = len(uniforms)

@@ -310,10 +310,10 @@ class FailingDrafter:
             return attribute
 
         def call(*arguments: Any, **options: Any) -> Any:
-            state = arguments[0]
+            states = [one.state for one in arguments[0]] if name == "propose_many" else [arguments[0]]
             if name != "new_state":
-                self._victim = self._victim or state
-            if name == "new_state" or state is self._victim:
+                self._victim = self._victim or states[0]
+            if name == "new_state" or any(state is self._victim for state in states):
                 self._calls_left -= 1
                 if self._calls_left == 0 or (self._calls_left < 0 and name != "new_state"):
                     raise RuntimeError("broken drafter")
@@ -323,7 +323,8 @@ class FailingDrafter:
 
 
 @pytest.mark.parametrize(
-    ("method", "on_call"), [("new_state", 1), ("append_context", 1), ("append_context", 4), ("propose", 3)]
+    ("method", "on_call"),
+    [("new_state", 1), ("append_context", 1), ("append_context", 4), ("propose_many", 3)],
 )
 def test_a_failure_ends_its_request_and_no_other(engine: ReferenceEngine, method: str, on_call: int) -> None:
     prompts = [ask(20 + index, 30, "dflash2") for index in range(3)]

@@ -234,7 +234,7 @@ def test_a_commit_of_what_is_no_path_is_refused_and_keeps_the_rows(model: Target
 def test_a_chain_takes_row_numbers_too(model: Target) -> None:
     ids = draw_ids(model, 6, 2)
     states = [started(model, 5) for _ in range(2)]
-    both: tuple[int, NDArray[np.int64]] = 4, np.arange(4)
+    both: list[int | NDArray[np.int64]] = [4, np.arange(4)]
     for state, kept in zip(states, both, strict=True):
         model.forward(ids, state)
         with pytest.raises(EngineError, match=r"got rows \[0, 2\] .* a chain"):

@@ -122,11 +122,10 @@ def test_control_another_branch_of_that_length_changes_the_answer(
     plain, _ = decode(hybrid, None, prompt, 40)
     drafter = KnowingDrafter([*prompt, *plain], [3], 300)
 
-    def commit_first_branch(states: Sequence[SequenceState], kept: Sequence[NDArray[np.int64]]) -> None:
-        tree = states[0]._tree
+    def commit_first_branch(states: Sequence[SequenceState], kept: Sequence[int | NDArray[np.int64]]) -> None:
+        tree, path = states[0]._tree, [0]
         assert tree is not None
-        path = [0]
-        while len(path) < len(kept[0]):
+        while not isinstance(kept[0], int) and len(path) < len(kept[0]):
             path.append(tree.parents.tolist().index(path[-1]))
         states[0].commit(np.array(path))
 

@@ -183,3 +183,13 @@ def test_wrong_options_are_refused() -> None:
         CertifiedHead(weight, rounding="float16")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="max_survivors"):
         CertifiedHead(weight, max_survivors=0)
+
+
+def test_a_screen_that_gives_no_numbers_takes_the_full_head() -> None:
+    head, hidden = _random((500, 64), 19), _random((3, 64), 20)
+    weight = PackedWeight.pack(head)
+    certified = CertifiedHead(weight)
+    certified._scales[7] = np.nan
+    rows = certified.rows(hidden)
+    assert rows.is_full.all()
+    assert torch.equal(rows.logits, skinny_gemm(hidden, weight))

@@ -1,8 +1,9 @@
 """Writes down what SGLang's drafters compute, without changing it.
 
 Put this folder first on PYTHONPATH of an SGLang server started without CUDA graphs. While the file
-``SPECPILOT_PROBE/on`` exists, every draft of one request adds a file ``SPECPILOT_PROBE/NAME-NUMBER.json``. DFlash2:
-anchor, candidate ids and edge scores. DSpark: anchor, the 16 best base logits of every row, and the drafted tokens.
+``SPECPILOT_PROBE/on`` exists, every draft of one request adds a file ``SPECPILOT_PROBE/NAME-NUMBER.json``: anchor,
+candidate ids, edge scores. SGLang makes only DSpark's chain: the candidates here are the 16 best scores after its
+own token, the edges what SGLang's Markov head says of them after every candidate before, and the chain is added.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ __all__: list[str] = []
 
 _FOLDER = os.environ.get("SPECPILOT_PROBE", "")
 _WRAPPED = {
-    "sglang.srt.models.dflash": ("CandidateSelector", "build_lattice"),
-    "sglang.srt.models.dspark": ("VanillaMarkov", "sample_block"),
+    "sglang.srt.models.dflash": ("CandidateSelector", ("build_lattice",)),
+    # The draft may be sampled in either; both give the same tokens.
+    "sglang.srt.models.dspark": ("VanillaMarkov", ("sample_block", "sample_block_greedy_fused")),
 }
 _count = 0
 
@@ -63,26 +65,32 @@ def _wrap_dflash2(original: Any) -> Any:
 
 
 def _wrap_dspark(original: Any) -> Any:
-    def sample_block(self: Any, base_logits: Any, **arguments: Any) -> Any:
-        tokens, corrected = original(self, base_logits, **arguments)
-        if _is_on(base_logits):
-            values, ids = base_logits[0].float().topk(16, dim=-1)
-            _write(
-                "dspark",
-                {
-                    "anchor": int(arguments["first_prev_tokens"][0]),
-                    "base_ids": ids.tolist(),
-                    "base_logits": values.tolist(),
-                    "chain": tokens[0].tolist(),
-                },
-            )
-        return tokens, corrected
+    def sample(self: Any, base_logits: Any, **arguments: Any) -> Any:
+        result = original(self, base_logits, **arguments)
+        tokens = result[0] if isinstance(result, tuple) else result
+        if tokens is not None and _is_on(base_logits):
+            _write("dspark", _dspark_lattice(self, base_logits[0], arguments["first_prev_tokens"], tokens[0]))
+        return result
 
-    return sample_block
+    return sample
+
+
+def _dspark_lattice(head: Any, base: Any, anchor: Any, chain: Any) -> dict[str, Any]:
+    """base (gamma, V), anchor (1,), chain (gamma,); scores are computed as for the chain, in SGLang's dtype."""
+    ids: list[list[int]] = []
+    scores: list[list[list[float]]] = []
+    chosen = before = anchor
+    for row, token in zip(base, chain, strict=True):
+        candidates = (row + head.compute_step_bias(chosen, None)[0]).topk(16).indices
+        edges = (row + head.compute_step_bias(before, None))[:, candidates].float()
+        scores.append(edges.expand(16, 16).tolist())
+        ids.append(candidates.tolist())
+        chosen, before = token[None], candidates
+    return {"anchor": int(anchor[0]), "candidate_ids": ids, "edge_scores": scores, "chain": chain.tolist()}
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the usual finders find a module, and wraps one method once it has run."""
+    """Lets the usual finders find a module, and wraps a class's methods once it has run."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name not in _WRAPPED:
@@ -91,14 +99,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         if spec is None or spec.loader is None:
             return None
         run = spec.loader.exec_module
-        owner, method = _WRAPPED[name]
+        owner, methods = _WRAPPED[name]
         wrap = _wrap_dflash2 if owner == "CandidateSelector" else _wrap_dspark
 
         def exec_module(module: Any) -> None:
             run(module)
             kind = getattr(module, owner)
-            setattr(kind, method, wrap(getattr(kind, method)))
-            print(f"probe: {name}.{owner}.{method}", file=sys.stderr, flush=True)
+            for method in methods:
+                setattr(kind, method, wrap(getattr(kind, method)))
+                print(f"probe: {name}.{owner}.{method}", file=sys.stderr, flush=True)
 
         # An attribute of this one loader, not of its class.
         vars(spec.loader)["exec_module"] = exec_module
