@@ -82,16 +82,6 @@ __device__ __forceinline__ void read_fragments(uint32_t* b, uint32_t address) {
 template <int N>
 struct Product;
 template <>
-struct Product<24> {
-  static __device__ __forceinline__ void run(float (&d)[3][4], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, %16, 1, 1, 1, 0;"
-        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-template <>
 struct Product<32> {
   static __device__ __forceinline__ void run(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
     asm volatile(
@@ -338,7 +328,7 @@ __global__ void __launch_bounds__(kConsumers) w12_read(const uint4* records, int
 }
 
 template <int N, int STAGES, int BLOCKS>
-cudaError_t launch(const Arguments& args, int blocks, cudaStream_t stream) {
+cudaError_t launch(const Arguments& args, cudaStream_t stream) {
   auto* kernel = w12_gemm<N, STAGES, BLOCKS>;
   constexpr int kBytes = STAGES * kStageBytes<N>;
   if (kBytes * BLOCKS > 227 * 1024 - BLOCKS * 1024 - 2048) return cudaErrorInvalidConfiguration;
@@ -364,26 +354,24 @@ cudaError_t launch(const Arguments& args, int blocks, cudaStream_t stream) {
                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
     return cudaErrorInvalidValue;
-  kernel<<<blocks ? blocks : multiprocessors * BLOCKS, kThreads, kBytes, stream>>>(args, map);
+  kernel<<<min(multiprocessors * BLOCKS, args.num_records), kThreads, kBytes, stream>>>(args, map);
   return cudaGetLastError();
 }
 
 template <int N>
-cudaError_t choose(const Arguments& args, int variant, cudaStream_t stream) {
-  if (variant == 0) return launch<N, 4, 2>(args, 0, stream);
-  if (variant == 1) return launch<N, 6, 2>(args, 0, stream);
-  if (variant == 2) return launch<N, 8, 1>(args, 0, stream);
-  if (variant == 3) return launch<N, 12, 1>(args, 0, stream);
-  if (variant == 4) return launch<N, 4, 3>(args, 0, stream);
-  if constexpr (N <= 16) return launch<N, 3, 4>(args, 0, stream);
-  return launch<N, 5, 2>(args, 0, stream);
+cudaError_t choose(const Arguments& args, int blocks, cudaStream_t stream) {
+  if constexpr (N <= 48)
+    if (blocks == 3) return launch<N, 4, 3>(args, stream);
+  return blocks == 2 ? launch<N, 4, 2>(args, stream) : cudaErrorInvalidValue;
 }
 
 }  // namespace
 
+// blocks: on a multiprocessor, 2 or 3 (3 for up to 48 rows). partials has room for blocks * multiprocessors * 32 * 256
+// numbers, flags for blocks * multiprocessors, all zero. Returns a cudaError_t.
 extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes,
                                        const void* starts, const void* x, void* y, void* partials, void* flags, int n,
-                                       int k, int m, int variant, void* stream) {
+                                       int k, int m, int blocks, void* stream) {
   const int k_tiles = (k + w12::kRecordColumns - 1) / w12::kRecordColumns;
   const int tiles = (n + w12::kRecordRows - 1) / w12::kRecordRows;
   const Arguments args{static_cast<const uint4*>(records), static_cast<const uint8_t*>(bases),
@@ -392,15 +380,15 @@ extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, c
                        static_cast<__nv_bfloat16*>(y), static_cast<float*>(partials), static_cast<int*>(flags),
                        n, k, m, k_tiles, tiles * k_tiles};
   auto* s = static_cast<cudaStream_t>(stream);
-  if (m < 1 || m > 64 || k % 8) return cudaErrorInvalidValue;
-  if (m <= 8) return choose<8>(args, variant, s);
-  if (m <= 16) return choose<16>(args, variant, s);
-  if (m <= 24) return choose<24>(args, variant, s);
-  if (m <= 32) return choose<32>(args, variant, s);
-  if (m <= 48) return choose<48>(args, variant, s);
-  return choose<64>(args, variant, s);
+  if (m < 1 || m > 64 || n < 1 || k < 8 || k % 8) return cudaErrorInvalidValue;
+  if (m <= 8) return choose<8>(args, blocks, s);
+  if (m <= 16) return choose<16>(args, blocks, s);
+  if (m <= 32) return choose<32>(args, blocks, s);
+  if (m <= 48) return choose<48>(args, blocks, s);
+  return choose<64>(args, blocks, s);
 }
 
+// The bare read of the same records, for benches.
 extern "C" int specpilot_w12_read_sm90(const void* records, int64_t num_records, void* sink, int blocks, int prefetch,
                                        void* stream) {
   auto* s = static_cast<cudaStream_t>(stream);
