@@ -12,7 +12,9 @@ EXTRAS ?= serve,dev
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo "$$p" && break; done)
 
-.PHONY: help env serve test lint format bench clean
+NVCC ?= nvcc
+
+.PHONY: help env serve test lint format bench kernels clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -47,6 +49,13 @@ format: env ## let ruff rewrite the layout and the import order
 
 bench: env ## decode the built-in prompts plainly and speculatively; one JSON object on stdout
 	$(BIN)/specpilot demo --json
+
+kernels: ## build the CUDA kernels with nvcc 12.8 or newer; without nvcc nothing is built, and this says so
+	@if ! command -v $(NVCC) >/dev/null; then echo "make kernels: $(NVCC) not found, no CUDA kernel is built; give NVCC=/path/to/nvcc"; exit 0; fi; \
+	mkdir -p kernels/specpilot_kernels/built && \
+	$(NVCC) -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a --shared -Xcompiler -fPIC -cudart static \
+	    -o kernels/specpilot_kernels/built/specpilot_sm90.so kernels/specpilot_kernels/w12_gemm/sm90.cu && \
+	echo "make kernels: kernels/specpilot_kernels/built/specpilot_sm90.so"
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -1,0 +1,6 @@
+"""y = x W^T with W12 weights, decoded in registers."""
+
+from specpilot_kernels.w12_gemm.ops import MAX_ROWS, Plan, plan_product, w12_gemm
+from specpilot_kernels.w12_gemm.reference import w12_gemm_reference
+
+__all__ = ["MAX_ROWS", "Plan", "plan_product", "w12_gemm", "w12_gemm_reference"]

@@ -1,0 +1,149 @@
+"""The public function of the product, on CUDA devices."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specpilot_kernels.device import SupportedDevice, query_device
+from specpilot_kernels.loader import load_library
+from specpilot_kernels.w12.cuda import DeviceW12
+from specpilot_kernels.w12.layout import num_records
+
+__all__ = ["MAX_ROWS", "Plan", "plan_product", "w12_gemm"]
+
+MAX_ROWS = 64
+"""Rows of x; for more, decode and multiply."""
+
+_THREADS = 256
+_MANY_RECORDS = 20_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many blocks of the kernel run on a multiprocessor, all at once."""
+
+    blocks_per_multiprocessor: int
+
+
+def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
+    """The faster of the two grids for x of ``num_rows`` rows and a weight (N, K), from measurements on an H200.
+
+    Two blocks a multiprocessor leave fewer partial sums; three hide more of each other's waiting, which pays where
+    there are many records (see NOTES.md). 64 rows leave registers for two.
+    """
+    tiles = num_records(shape)
+    return Plan(3 if tiles[0] * tiles[1] >= _MANY_RECORDS and num_rows <= 48 else 2)
+
+
+def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
+    """y = x W^T: exactly the checkpoint's BF16 weights enter the product, escapes too; sums are float32, in one order.
+
+    A row of y has the same bits in every call with as many blocks and the same kind of instruction (up to 16 rows of
+    x, more than 16), whatever other rows there are.
+
+    Parameters
+    ----------
+    x : Tensor, bfloat16, (M, K), contiguous, on the weight's device
+        1 to ``MAX_ROWS`` rows; K a multiple of 8.
+    weight
+        :func:`specpilot_kernels.w12.cuda.encode_on_device`, or ``to_device``.
+
+    Returns
+    -------
+    Tensor, bfloat16, (M, N)
+
+    Raises
+    ------
+    ValueError
+        A shape, dtype, stride or device is not as stated.
+    RuntimeError
+        No kernel runs on the device, the kernels are not built, or the launch failed.
+    """
+    num_columns, num_inputs = weight.shape
+    device = weight.records.device
+    if (
+        x.dtype != torch.bfloat16
+        or x.ndim != 2
+        or not 1 <= x.shape[0] <= MAX_ROWS
+        or x.shape[1] != num_inputs
+        or num_inputs % 8
+        or not x.is_contiguous()
+        or x.device != device
+    ):
+        raise ValueError(
+            f"x: got {x.dtype} {tuple(x.shape)} strides {x.stride()} on {x.device}, expected contiguous bfloat16 (1 to "
+            f"{MAX_ROWS}, {num_inputs}) on {device}, with columns a multiple of 8"
+        )
+    parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
+    return _product(x, *parts, num_columns, plan_product(x.shape[0], weight.shape).blocks_per_multiprocessor)
+
+
+@torch.library.custom_op("specpilot::w12_gemm", mutates_args=())
+def _product(
+    x: Tensor,
+    records: Tensor,
+    bases: Tensor,
+    slots: Tensor,
+    escapes: Tensor,
+    record_starts: Tensor,
+    num_columns: int,
+    blocks_per_multiprocessor: int,
+) -> Tensor:
+    device = query_device(x.device.index or 0) if x.is_cuda else None
+    if not isinstance(device, SupportedDevice) or device.arch != "sm90":
+        reason = f"{x.device} is no CUDA device" if device is None else getattr(device, "reason", f"{device}")
+        raise RuntimeError(f"w12_gemm: {reason}; expected a device of compute capability 9.0")
+    stream = torch.cuda.current_stream(x.device)
+    partials, flags = _workspace(x.device.index, stream.cuda_stream)
+    out = x.new_empty(x.shape[0], num_columns)
+    tensors = (records, bases, slots, escapes, record_starts, x, out, partials, flags)
+    with torch.cuda.device(x.device):
+        code = _function()(
+            *(tensor.data_ptr() for tensor in tensors),
+            num_columns,
+            x.shape[1],
+            x.shape[0],
+            blocks_per_multiprocessor,
+            stream.cuda_stream,
+        )
+    if code:
+        raise RuntimeError(
+            f"w12_gemm: CUDA error {code} for x {tuple(x.shape)} and {num_columns} columns on {device.name}"
+        )
+    return out
+
+
+@_product.register_fake
+def _(
+    x: Tensor,
+    records: Tensor,
+    bases: Tensor,
+    slots: Tensor,
+    escapes: Tensor,
+    record_starts: Tensor,
+    num_columns: int,
+    blocks_per_multiprocessor: int,
+) -> Tensor:
+    return x.new_empty(x.shape[0], num_columns)
+
+
+@functools.cache
+def _function() -> ctypes._NamedFuncPointer:
+    function = load_library("sm90").specpilot_w12_gemm_sm90
+    function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+    return function
+
+
+@functools.cache
+def _workspace(device_index: int, stream: int) -> tuple[Tensor, Tensor]:
+    """Partial sums and flags, which are zero between launches; one of each for every stream, on which launches follow
+    each other."""
+    device = torch.device("cuda", device_index)
+    num_blocks = 3 * torch.cuda.get_device_properties(device).multi_processor_count
+    partials = torch.empty(num_blocks * (MAX_ROWS // 2) * _THREADS, dtype=torch.float32, device=device)
+    return partials, torch.zeros(num_blocks, dtype=torch.int32, device=device)

@@ -1,0 +1,200 @@
+"""The W12 product: the kernels' own decode source on the host, encoding with torch, and the product on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import specpilot_kernels
+from specpilot_kernels.device import SupportedDevice, query_device
+from specpilot_kernels.loader import BUILD_FOLDER
+from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
+from specpilot_kernels.w12.cuda import NO_ESCAPE, SEVERAL_ESCAPES, DeviceW12, encode_on_device, to_device
+from specpilot_kernels.w12.layout import MASKS
+from specpilot_kernels.w12.reference import slot_of
+from specpilot_kernels.w12_gemm import MAX_ROWS, plan_product, w12_gemm, w12_gemm_reference
+
+SHAPES = [(1, 8), (63, 64), (128, 64), (129, 200), (300, 136)]
+
+
+def draw(shape: tuple[int, int], seed: int = 0) -> Tensor:
+    """Numbers of many sizes, zeros, denormals and infinities among them."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(shape, generator=generator) * 0.02
+    weight[torch.rand(shape, generator=generator) < 0.02] *= 1e-12
+    weight[torch.rand(shape, generator=generator) < 0.01] = 0.0
+    weight[torch.rand(shape, generator=generator) < 0.001] = float("inf")
+    return weight.bfloat16()
+
+
+@pytest.fixture(scope="module")
+def host_decode(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    out = tmp_path_factory.mktemp("host") / "w12_decode_host.so"
+    include = Path(specpilot_kernels.__file__).parent / "include"
+    source = Path(__file__).parent / "w12_decode_host.cpp"
+    command = [
+        compiler,
+        "-std=c++17",
+        "-O1",
+        "-x",
+        "c++",
+        "-shared",
+        "-fPIC",
+        f"-I{include}",
+        str(source),
+        "-o",
+        str(out),
+    ]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(out))
+
+
+def decode_with(library: ctypes.CDLL, weight: W12Weight, tile: tuple[int, int]) -> np.ndarray:
+    """Bits of one record, (128, 64), without escapes."""
+    out = np.empty(8192, np.uint16)
+    planes = np.ascontiguousarray(weight.records[tile])
+    bases = np.ascontiguousarray(weight.bases[128 * tile[0] : 128 * (tile[0] + 1)])
+    library.decode_record(*(ctypes.c_void_p(array.ctypes.data) for array in (planes, bases, out)))
+    places = np.array([slot_of(n, k) for n in range(128) for k in range(64)])
+    return out[places].reshape(128, 64)
+
+
+def test_the_kernels_decode_is_the_codecs(host_decode: ctypes.CDLL) -> None:
+    """All 65,536 numbers, 256 rows of which each has numbers of one exponent window beside others."""
+    bits = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(512, 128).view(torch.bfloat16)
+    weight = encode_w12(bits)
+    escaped = np.zeros((512, 128), bool)
+    expected = bits.view(torch.int16).numpy().view(np.uint16)
+    exponents = (expected >> 7 & 255).astype(int) - weight.bases[:512, None]
+    escaped = (exponents < 0) | (exponents >= 16)
+    assert 0 < escaped.sum() < escaped.size
+    for tile in np.ndindex(weight.records.shape[:2]):
+        rows, columns = slice(128 * tile[0], 128 * tile[0] + 128), slice(64 * tile[1], 64 * tile[1] + 64)
+        found = decode_with(host_decode, weight, (tile[0], tile[1]))
+        is_in = ~escaped[rows, columns]
+        assert (found == expected[rows, columns])[is_in].all()
+
+
+def test_the_masks_and_the_patch_are_the_layouts(host_decode: ctypes.CDLL) -> None:
+    masks = (ctypes.c_uint32 * 3)()
+    host_decode.masks(masks)
+    assert tuple(masks) == MASKS
+    host_decode.put_escape.restype = ctypes.c_uint32
+    assert host_decode.put_escape(0x11112222, 0, 0xABCD) == 0x1111ABCD
+    assert host_decode.put_escape(0x11112222, 1, 0xABCD) == 0xABCD2222
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_encoding_with_torch_gives_the_codecs_parts(shape: tuple[int, int]) -> None:
+    weight = draw(shape)
+    expected, found = to_device(encode_w12(weight), "cpu"), encode_on_device(weight)
+    for name in ("records", "bases", "escapes", "record_starts", "slots"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    assert found.shape == shape and found.memory_bytes == expected.memory_bytes
+
+
+def test_slots_name_a_warps_only_escape() -> None:
+    weight = torch.ones(128, 64, dtype=torch.bfloat16)
+    weight[3, 5] = 0.0
+    weight[40, 1] = 0.0
+    weight[41, 2] = 0.0
+    slots = (encode_on_device(weight).slots.long() & 0xFFFFFFFF).tolist()[0]
+    assert slots == [slot_of(3, 5) << 16, NO_ESCAPE, SEVERAL_ESCAPES, *[NO_ESCAPE] * 5]
+
+
+def test_reference_is_the_product_of_the_decoded_weight() -> None:
+    weight = draw((130, 72), 1)
+    weight[weight.isinf()] = 1.0
+    x = torch.randn(3, 72, generator=torch.Generator().manual_seed(2)).bfloat16()
+    found = w12_gemm_reference(x, encode_w12(weight))
+    assert torch.equal(decode_w12(encode_w12(weight)), weight)
+    assert torch.equal(found, x.double() @ weight.double().T)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 48, 64])
+def test_plans_have_as_many_blocks_as_registers_allow(rows: int) -> None:
+    assert plan_product(rows, (5120, 6144)).blocks_per_multiprocessor == 2
+    assert plan_product(rows, (248320, 5120)).blocks_per_multiprocessor == (3 if rows <= 48 else 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(1, 72), r"got torch.float32 \(1, 72\)"),
+        (torch.zeros(MAX_ROWS + 1, 72, dtype=torch.bfloat16), r"got torch.bfloat16 \(65, 72\)"),
+        (torch.zeros(2, 64, dtype=torch.bfloat16), r"expected contiguous bfloat16 \(1 to 64, 72\)"),
+    ],
+)
+def test_wrong_arguments_are_refused(x: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        w12_gemm(x, encode_on_device(draw((130, 72))))
+
+
+def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
+    weight = encode_on_device(draw((130, 72)))
+    with pytest.raises(RuntimeError, match="cpu is no CUDA device"):
+        w12_gemm(torch.zeros(2, 72, dtype=torch.bfloat16), weight)
+    with torch.device("meta"):
+        x = torch.zeros(2, 72, dtype=torch.bfloat16)
+        parts = (
+            torch.empty_like(getattr(weight, n), device="meta")
+            for n in ("records", "bases", "escapes", "record_starts", "slots")
+        )
+    assert w12_gemm(x, DeviceW12(weight.shape, *parts)).shape == (2, 130)
+
+
+def _why_no_gpu() -> str:
+    found = query_device()
+    if not isinstance(found, SupportedDevice):
+        return found.reason
+    if found.arch != "sm90":
+        return f"{found.name} is {found.arch}; the product runs on sm90"
+    return "" if (BUILD_FOLDER / "specpilot_sm90.so").is_file() else "the kernels are not built: make kernels"
+
+
+needs_gpu = pytest.mark.skipif(bool(_why_no_gpu()), reason=_why_no_gpu() or "-")
+
+
+@needs_gpu
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17, 33, 48, 49, 64])
+@pytest.mark.parametrize("shape", [(5120, 640), (300, 136), (128, 64), (40000, 5120)])
+def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int) -> None:
+    weight = draw(shape).cuda()
+    weight[weight.isinf()] = 3.0
+    columns = torch.randint(0, shape[1], (rows,))
+    x = torch.zeros(rows, shape[1], dtype=torch.bfloat16, device="cuda")
+    x[torch.arange(rows), columns] = 1
+    # Sums of zeros and one number: a weight of -0 comes back as +0.
+    assert torch.equal(w12_gemm(x, encode_on_device(weight)), weight[:, columns].T + 0.0)
+
+
+@needs_gpu
+def test_errors_and_bits_on_a_gpu() -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    weight = (torch.randn(5120, 6144, device="cuda", generator=generator) * 0.02).bfloat16()
+    x = torch.randn(64, 6144, device="cuda", generator=generator).bfloat16()
+    encoded = encode_on_device(weight)
+    truth = x.double() @ weight.double().T
+    ours, theirs = w12_gemm(x[:8].contiguous(), encoded), x[:8] @ weight.T
+    error, bound = ((y.double() - truth[:8]).norm() for y in (ours, theirs))
+    assert error <= 1.05 * bound
+    assert torch.equal(w12_gemm(x[:1].contiguous(), encoded)[0], ours[0])
+    for _ in range(100):
+        assert torch.equal(w12_gemm(x[:8].contiguous(), encoded), ours)
+    graph, still = torch.cuda.CUDAGraph(), x[:8].contiguous()
+    with torch.cuda.graph(graph):
+        captured = w12_gemm(still, encoded)
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured, ours)
