@@ -106,6 +106,23 @@ def reads(weight: DeviceW12) -> dict[str, Callable[[], object]]:
     return {f"read{blocks}x{ahead}": read(blocks, ahead) for blocks in (2, 4, 6) for ahead in (1, 2, 4)}
 
 
+def products(
+    x: torch.Tensor, y: torch.Tensor, dense: torch.Tensor, weight: DeviceW12
+) -> dict[str, Callable[[], object]]:
+    def with_library(library: str) -> Callable[[], object]:
+        def multiply() -> object:
+            torch.backends.cuda.preferred_blas_library(library)
+            return torch.mm(x, dense.T, out=y)
+
+        return multiply
+
+    return {
+        "ours": lambda: w12_gemm(x, weight),
+        "cublas": with_library("cublas"),
+        "cublaslt": with_library("cublaslt"),
+    }
+
+
 def clock_mhz() -> int:
     query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-i", "0"]
     return int(subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0])
@@ -130,17 +147,7 @@ def main() -> None:
                 x = torch.randn(num_rows, k, device="cuda", generator=generator).bfloat16()
                 y = torch.empty(num_rows, n, dtype=torch.bfloat16, device="cuda")
 
-                def with_library(
-                    library: str, x: torch.Tensor = x, y: torch.Tensor = y, dense: torch.Tensor = dense
-                ) -> object:
-                    torch.backends.cuda.preferred_blas_library(library)
-                    return torch.mm(x, dense.T, out=y)
-
-                calls: dict[str, Callable[[], object]] = {
-                    "ours": lambda x=x, weight=weight: w12_gemm(x, weight),
-                    "cublas": lambda f=with_library: f("cublas"),
-                    "cublaslt": lambda f=with_library: f("cublaslt"),
-                }
+                calls = products(x, y, dense, weight)
                 for l2, buffer in (("cold", flush), ("warm", None)):
                     times = median_us(calls | reads(weight), buffer)
                     best_read = min(time for call, time in times.items() if call.startswith("read"))

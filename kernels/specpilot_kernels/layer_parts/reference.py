@@ -1,4 +1,7 @@
-"""What :mod:`specpilot_kernels.layer_parts` computes, slow and obvious. Weights are (outputs, inputs), any float dtype."""
+"""What :mod:`specpilot_kernels.layer_parts` computes, slow and obvious.
+
+Weights are (outputs, inputs), any float dtype.
+"""
 
 from __future__ import annotations
 

@@ -123,9 +123,9 @@ def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     halves = by_slot(codes.long()).view(-1, RECORD_WORDS, 4, 2)
     pairs = halves[..., 0] | halves[..., 1] << 16
+    # The four registers' bits of a plane lie apart: their sum is their union.
     planes = [
-        sum(_rotate_right(pairs[..., register] & mask, 4 * register) for register in range(4))
-        for mask in MASKS
+        torch.stack([_rotate_right(pairs[..., r] & mask, 4 * r) for r in range(4)]).sum(0) for mask in MASKS
     ]
     is_out, slot_bits = by_slot(is_out.long()).bool(), by_slot(bits.long())
     found = is_out.nonzero()[:, 1] << 16 | slot_bits[is_out]

@@ -80,7 +80,9 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
             f"{MAX_ROWS}, {num_inputs}) on {device}, with columns a multiple of 8"
         )
     parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
-    return _product(x, *parts, num_columns, plan_product(x.shape[0], weight.shape).blocks_per_multiprocessor)
+    plan = plan_product(x.shape[0], weight.shape)
+    y: Tensor = _product(x, *parts, num_columns, plan.blocks_per_multiprocessor)
+    return y
 
 
 @torch.library.custom_op("specpilot::w12_gemm", mutates_args=())
