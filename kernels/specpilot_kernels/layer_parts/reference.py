@@ -1,4 +1,4 @@
-"""What :mod:`specpilot_kernels.layer_parts` computes, slow and obvious. Weights are (outputs, inputs), any float dtype."""
+"""What :mod:`specpilot_kernels.layer_parts` computes, slow and obvious. Weights are (outputs, inputs)."""
 
 from __future__ import annotations
 
