@@ -1,11 +1,4 @@
-<<<<<<< HEAD
-"""What :mod:`specpilot_kernels.layer_parts` computes, slow and obvious.
-
-Weights are (outputs, inputs), any float dtype.
-"""
-=======
 """What :mod:`specpilot_kernels.layer_parts` computes, slow and obvious. Weights are (outputs, inputs)."""
->>>>>>> lanes
 
 from __future__ import annotations
 

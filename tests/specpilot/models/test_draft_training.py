@@ -271,10 +271,10 @@ def test_dspark_losses_are_their_definition(target: TrainTarget) -> None:
                 distance = (draft - truth).abs().sum()
                 accept = torch.minimum(draft, truth).sum()
                 mass += weight
-                sums["row"] -= 0.1 * weight * float(draft[batch.ids[row, place + 1]].log())
-                sums["distance"] += 0.9 * weight * float(distance)
-                sums["confidence"] -= weight * float(
-                    accept * confidence.log() + (1 - accept) * (1 - confidence).log()
+                sums["row"] -= 1.0 * weight * float(draft[batch.ids[row, place + 1]].log())
+                sums["distance"] += 0.5 * weight * float(distance)
+                sums["confidence"] -= (
+                    0.5 * weight * float(accept * confidence.log() + (1 - accept) * (1 - confidence).log())
                 )
     for name, loss in found.items():
         assert loss.item() == pytest.approx(sums[name] / mass, rel=1e-4), name
