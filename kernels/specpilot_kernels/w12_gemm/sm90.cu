@@ -18,7 +18,6 @@
 #include "../include/w12_decode.cuh"
 
 namespace {
-
 constexpr int kWarps = 8;
 constexpr int kConsumers = 32 * kWarps;
 constexpr int kThreads = kConsumers + 32;
@@ -41,8 +40,8 @@ struct Arguments {
 
 // Bytes: a multiple of 16. Counted at the barrier when they have arrived.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-               "r"(bytes), "r"(barrier) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ uint4 read16(uint32_t from) {
