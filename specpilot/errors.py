@@ -8,6 +8,7 @@ SpecPilotError
 ├── Overloaded        no room now; try again later
 ├── Cancelled         the caller gave the request up before it was done
 └── EngineError       the engine itself failed
+    └── DraftError    a drafter's scores are no scores
 
 A message says what, got, expected, and what to do. The service maps this tree to HTTP codes in one file.
 """
@@ -18,6 +19,7 @@ __all__ = [
     "Cancelled",
     "CheckpointError",
     "ConfigError",
+    "DraftError",
     "EngineError",
     "Overloaded",
     "RequestError",
@@ -69,3 +71,7 @@ class Cancelled(SpecPilotError):
 
 class EngineError(SpecPilotError):
     """The engine itself failed; the request may have done nothing wrong."""
+
+
+class DraftError(EngineError):
+    """A drafter's scores are NaN, plus infinity, or no log-probabilities where it says so."""
