@@ -19,15 +19,15 @@ from specpilot.profiles.resolve import DEFAULT_MODELS
 
 __all__ = ["add_to"]
 
-Folder = Annotated[
+_Folder = Annotated[
     Path | None, typer.Option(help="Folder of profiles. Default: the one of this installation.")
 ]
-Gpu = Annotated[
+_Gpu = Annotated[
     str | None,
     typer.Option(help="Device class in place of the GPU that is here, for a dry run; 'cpu' for none."),
 ]
-Models = Annotated[Path, typer.Option(help="Folder that holds the folders of targets and drafters.")]
-Reference = Annotated[str, typer.Argument(help="A profile's name, its name without the folder, or its id.")]
+_Models = Annotated[Path, typer.Option(help="Folder that holds the folders of targets and drafters.")]
+_Reference = Annotated[str, typer.Argument(help="A profile's name, its name without the folder, or its id.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,7 +40,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _list(
-    gpu: Gpu = None, models: Models = DEFAULT_MODELS, folder: Folder = None, json: Json = False
+    gpu: _Gpu = None, models: _Models = DEFAULT_MODELS, folder: _Folder = None, json: Json = False
 ) -> Outcome:
     """All profiles, judged for this machine; needs no GPU and no network."""
     store = load_profiles(folder)
@@ -64,7 +64,7 @@ def _list(
     return Outcome({"machine": machine.gpu, "profiles": rows})
 
 
-def _show(reference: Reference, gpu: Gpu = None, folder: Folder = None, json: Json = False) -> Outcome:
+def _show(reference: _Reference, gpu: _Gpu = None, folder: _Folder = None, json: Json = False) -> Outcome:
     """What a profile says, with its evidence."""
     profile = load_profiles(folder).find(reference, gpu)
     report = profile.content() | {"profile_id": profile.profile_id}
@@ -75,15 +75,15 @@ def _show(reference: Reference, gpu: Gpu = None, folder: Folder = None, json: Js
 
 
 def _resolve(
-    reference: Reference,
-    gpu: Gpu = None,
+    reference: _Reference,
+    gpu: _Gpu = None,
     host: Annotated[str, typer.Option(help="Address the engine listens on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port the engine listens on.")] = 30000,
-    models: Models = DEFAULT_MODELS,
+    models: _Models = DEFAULT_MODELS,
     override: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE of an engine argument; may be repeated.")
     ] = None,
-    folder: Folder = None,
+    folder: _Folder = None,
     json: Json = False,
 ) -> Outcome:
     """The exact command, environment and every value's origin; starts nothing (a dry run)."""
@@ -106,10 +106,10 @@ def _resolve(
 
 
 def _check(
-    reference: Reference,
-    gpu: Gpu = None,
-    models: Models = DEFAULT_MODELS,
-    folder: Folder = None,
+    reference: _Reference,
+    gpu: _Gpu = None,
+    models: _Models = DEFAULT_MODELS,
+    folder: _Folder = None,
     json: Json = False,
 ) -> Outcome:
     """Whether a profile can run here; exit code 0 only when it can as specified."""

@@ -33,9 +33,9 @@ CPU: Final = "cpu"
 
 EngineKind = Literal["reference", "sglang"]
 Switch = Literal["surge", "recreate", "in-engine"]
-Regime = Literal["single-request", "batching"]
-EvidenceKind = Literal["measured here", "quoted from the paper", "untested"]
-NumberName = Literal[
+_Regime = Literal["single-request", "batching"]
+_EvidenceKind = Literal["measured here", "quoted from the paper", "untested"]
+_NumberName = Literal[
     "gain_over_stock",
     "speedup_over_ar",
     "speedup_over_plain",
@@ -73,7 +73,7 @@ class Deployment:
     gpu: str
     target: TargetChoice
     drafter: DrafterChoice
-    regime: Regime
+    regime: _Regime
     num_requests: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -135,9 +135,9 @@ class MemoryNeed:
 class Evidence:
     """Why the profile is believed: its numbers and where they come from."""
 
-    kind: EvidenceKind
+    kind: _EvidenceKind
     source: str
-    numbers: Mapping[NumberName, float] = field(default_factory=dict)
+    numbers: Mapping[_NumberName, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind == "untested" and self.numbers:

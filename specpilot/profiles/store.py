@@ -124,7 +124,7 @@ def load_profiles(folder: Path | None = None) -> ProfileStore:
     known = {CPU, *(gpu.id for gpu in gpus)}
     if len(known) != len(gpus) + 1:
         raise ConfigError(f"{root / _GPU_TABLE}: got {[gpu.id for gpu in gpus]}, expected every id once")
-    profiles = tuple(read_profile(path, root) for path in sorted(root.glob("*/*.yaml")))
+    profiles = tuple(_read_profile(path, root) for path in sorted(root.glob("*/*.yaml")))
     ids: dict[str, str] = {}
     for profile in profiles:
         if profile.deployment.gpu not in known:
@@ -139,7 +139,7 @@ def load_profiles(folder: Path | None = None) -> ProfileStore:
     return ProfileStore(profiles, gpus)
 
 
-def read_profile(path: Path, root: Path) -> Profile:
+def _read_profile(path: Path, root: Path) -> Profile:
     """One checked row; its name is its path below ``root``."""
     data = _read_yaml(path)
     if not isinstance(data, dict):
