@@ -2,12 +2,14 @@
 
 SpecPilotError
 ├── ConfigError       a setting, file or environment value is wrong         (also ValueError)
+│   └── AmbiguousError  more than one thing answers to a name or an identity
 ├── CheckpointError   a model folder is damaged, incomplete or does not fit (also ValueError)
 ├── RequestError      the caller's request cannot be served as asked        (also ValueError)
 ├── Unsupported       well-formed, but this build or device cannot do it
 ├── Overloaded        no room now; try again later
 ├── Cancelled         the caller gave the request up before it was done
 └── EngineError       the engine itself failed
+    └── DraftError    a drafter's scores are no scores
 
 A message says what, got, expected, and what to do. The service maps this tree to HTTP codes in one file.
 """
@@ -15,9 +17,11 @@ A message says what, got, expected, and what to do. The service maps this tree t
 from __future__ import annotations
 
 __all__ = [
+    "AmbiguousError",
     "Cancelled",
     "CheckpointError",
     "ConfigError",
+    "DraftError",
     "EngineError",
     "Overloaded",
     "RequestError",
@@ -32,6 +36,14 @@ class SpecPilotError(Exception):
 
 class ConfigError(SpecPilotError, ValueError):
     """A setting, file or environment value is wrong."""
+
+
+class AmbiguousError(ConfigError):
+    """More than one thing answers to a name or an identity; ``candidates`` are their names."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.candidates = candidates
 
 
 class CheckpointError(SpecPilotError, ValueError):
@@ -69,3 +81,7 @@ class Cancelled(SpecPilotError):
 
 class EngineError(SpecPilotError):
     """The engine itself failed; the request may have done nothing wrong."""
+
+
+class DraftError(EngineError):
+    """A drafter's scores are NaN, plus infinity, or no log-probabilities where it says so."""

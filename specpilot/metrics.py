@@ -29,7 +29,7 @@ class AcceptCounter:
         self.num_steps += 1
         self.num_drafted += step.num_drafted
         self.num_correct_drafts += step.num_correct_drafts
-        missing = max(step.num_drafted, step.num_correct_drafts) - len(self._num_reaching)
+        missing = max(step.depth, step.num_correct_drafts) - len(self._num_reaching)
         self._num_reaching.extend([0] * missing)
         for index in range(step.num_correct_drafts):
             self._num_reaching[index] += 1

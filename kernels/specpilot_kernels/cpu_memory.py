@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from specpilot_kernels.cpu_jit import inlined
 
-__all__ = ["address_of", "floats_at", "take_share"]
+__all__ = ["address_of", "floats_at", "integers_at", "take_share"]
 
 _intrinsic: Callable[[Any], Callable[..., Any]] = intrinsic
 _carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
-def address_of(array: NDArray[np.float32]) -> int:
+def address_of(array: NDArray[np.float32] | NDArray[np.int64]) -> int:
     """Where a contiguous array begins."""
     address: int = array.__array_interface__["data"][0]
     return address
@@ -32,7 +32,13 @@ def address_of(array: NDArray[np.float32]) -> int:
 @inlined
 def floats_at(address: int, count: int) -> Any:
     """The ``count`` float32 numbers from an address on, as a one-dimensional array; inside kernels only."""
-    return _carray(_pointer(address), (count,), np.float32)
+    return _carray(_float_pointer(address), (count,), np.float32)
+
+
+@inlined
+def integers_at(address: int, rows: int, columns: int) -> Any:
+    """The table of int64 numbers from an address on, (rows, columns); inside kernels only."""
+    return _carray(_integer_pointer(address), (rows, columns), np.int64)
 
 
 @inlined
@@ -53,11 +59,16 @@ def take_share(costs: Any, part: int, num_parts: int) -> Any:
     return (first, last) if first < last else (0, 0)
 
 
-@_intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
-    pointer: Any = types.CPointer(types.float32)  # type: ignore[no-untyped-call]
+def _pointer_to(kind: Any) -> Callable[[Any], Any]:
+    pointer: Any = types.CPointer(kind)  # type: ignore[no-untyped-call]
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(pointer))
+    def typed(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(pointer))
 
-    return pointer(types.int64), generate
+        return pointer(types.int64), generate
+
+    return _intrinsic(typed)
+
+
+_float_pointer, _integer_pointer = _pointer_to(types.float32), _pointer_to(types.int64)

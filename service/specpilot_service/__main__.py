@@ -43,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
             max_waiting=settings.max_waiting,
             max_kv_tokens=settings.max_kv_tokens,
             num_threads=settings.num_threads,
+            batch=settings.batch,
+            has_step_costs=settings.cost_aware,
         )
     except SpecPilotError as error:
         print(f"specpilot serve: {error}", file=sys.stderr)

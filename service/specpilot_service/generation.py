@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -11,6 +12,7 @@ from specpilot.engines.base import CancelToken, Chunk, GenerateRequest
 from specpilot.errors import EngineError
 from specpilot.metrics import AcceptCounter
 from specpilot_service.errors import AnswerCut
+from specpilot_service.fallback import generate_or_stock
 from specpilot_service.planning import ChoicePlan
 from specpilot_service.runtime import ServiceRuntime
 from specpilot_service.schemas import CompletionTokensDetails, SpeculationReport, Usage
@@ -31,6 +33,8 @@ class Tally:
         self._metrics, self._arrived_at = runtime.metrics, arrived_at
         self._drafter = next((plan.request.drafter for plan in plans if plan.request), None) or "none"
         self._steps = AcceptCounter()
+        self._mechanisms: Counter[str] = Counter()
+        self._fallback: str | None = None
         # A prompt is paid once, however many choices it has.
         self._num_prompt_tokens = sum(
             len(ids) for ids in {p.prompt_index: p.prompt_ids for p in plans}.values()
@@ -45,6 +49,8 @@ class Tally:
         self._metrics.generated_tokens.labels(self._drafter).inc(len(chunk.token_ids))
         if chunk.step is not None:
             self._steps.add(chunk.step)
+            self._mechanisms[chunk.step.mechanism] += 1
+            self._fallback = chunk.step.fallback or self._fallback
             # A step cut by a stop or a limit gives fewer tokens than it accepted.
             self._num_accepted += min(chunk.step.num_correct_drafts, len(chunk.token_ids))
             self._metrics.observe_step(self._drafter, chunk.step)
@@ -62,7 +68,13 @@ class Tally:
         )
 
     def report(self) -> SpeculationReport:
-        return SpeculationReport(drafter=self._drafter, num_steps=self._steps.num_steps, tau=self._steps.tau)
+        return SpeculationReport(
+            drafter=self._drafter,
+            num_steps=self._steps.num_steps,
+            tau=self._steps.tau,
+            mechanisms=dict(self._mechanisms),
+            fallback=self._fallback,
+        )
 
 
 @contextmanager
@@ -73,7 +85,7 @@ def decoding(
     if request is None:
         yield iter([Chunk((), "", finish_reason="length")])
         return
-    chunks = cast("Generator[Chunk, None, None]", runtime.engine.generate(request, cancel))
+    chunks = cast("Generator[Chunk, None, None]", generate_or_stock(runtime.engine, request, cancel))
     try:
         yield _checked(chunks, tally)
     finally:

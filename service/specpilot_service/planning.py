@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specpilot.engines.base import EngineDescription, GenerateRequest, SamplingParams
+from specpilot.engines.mechanisms import STOCK, Builder, Mechanisms
 from specpilot.errors import RequestError
 from specpilot_service.runtime import ServiceRuntime
 from specpilot_service.schemas.common import MAX_CHOICES, SamplingFields
@@ -81,14 +82,17 @@ def plan_choices(
         sampling = None
         if not is_echo_only:
             sampling = sampling_of(body, max_new_tokens=limit, top_logprobs=top_logprobs)
+            drafter = _drafter_of(runtime, body)
+            mechanisms = _mechanisms_of(runtime, body, drafter)
         for choice_index in range(body.num_choices):
             request = None
             if sampling is not None:
                 request = GenerateRequest(
                     prompt_ids,
                     replace(sampling, seed=_derived_seed(sampling.seed, choice_index)),
-                    _drafter_of(runtime, body),
+                    drafter,
                     f"{request_id}-{len(plans)}",
+                    mechanisms,
                 )
             plans.append(ChoicePlan(len(plans), prompt_index, tuple(prompt_ids), request))
     return plans
@@ -96,13 +100,37 @@ def plan_choices(
 
 def _drafter_of(runtime: ServiceRuntime, body: SamplingFields) -> str | None:
     """The drafter of a request: its own choice, else the engine's default; None is plain decoding."""
-    if body.speculation is None:
+    if body.speculation is None or body.speculation.drafter is None:
         return runtime.description.default_drafter
     name, known = body.speculation.drafter, ("none", *runtime.description.drafters)
     if name not in known:
         message = f"speculation.drafter: got {name!r}, expected one of: {', '.join(known)}"
         raise RequestError(message, param="speculation.drafter")
     return None if name == "none" else name
+
+
+def _mechanisms_of(runtime: ServiceRuntime, body: SamplingFields, drafter: str | None) -> Mechanisms:
+    """The server's mechanisms with what the request names in their place; plain decoding has none."""
+    asked = body.speculation
+    named = {} if asked is None else asked.model_dump(exclude={"drafter"}, exclude_none=True)
+    if drafter is None:
+        if named:
+            name = next(iter(named))
+            raise RequestError(
+                f"speculation.{name}: got {named[name]!r} without a drafter; name one, or leave it out",
+                param=f"speculation.{name}",
+            )
+        return STOCK
+    default = runtime.settings.mechanisms
+    builder: Builder = named.get("builder", default.builder)
+    if builder == "chain":
+        default = replace(default, builder=builder, is_cost_aware=False, gdn_form="path")
+    return replace(
+        default,
+        builder=builder,
+        num_nodes=named.get("nodes", default.num_nodes),
+        num_positions=named.get("positions", default.num_positions),
+    )
 
 
 def _check_prompt(

@@ -8,7 +8,9 @@ import logging
 import time
 
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
+from specpilot.engines.mechanisms import STOCK
 from specpilot.errors import RequestError
+from specpilot_service.fallback import generate_or_stock
 from specpilot_service.metrics import ServiceMetrics
 from specpilot_service.settings import Settings
 from specpilot_service.workers import WorkerPool
@@ -51,9 +53,10 @@ class ServiceRuntime:
     def _decode_once(self) -> None:
         prompt_ids = self.engine.apply_chat_template([{"role": "user", "content": "Hi"}])
         sampling = SamplingParams(max_new_tokens=2, ignore_eos=True)
-        for _ in self.engine.generate(
-            GenerateRequest(prompt_ids, sampling, self.description.default_drafter, "warm-up")
-        ):
+        drafter = self.description.default_drafter
+        mechanisms = STOCK if drafter is None else self.settings.mechanisms
+        request = GenerateRequest(prompt_ids, sampling, drafter, "warm-up", mechanisms)
+        for _ in generate_or_stock(self.engine, request):
             pass
 
     def why_not_ready(self) -> str:

@@ -6,12 +6,13 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from specpilot.engines.base import NumericMode
+from specpilot.engines.mechanisms import MAX_TREE_NODES, BatchMechanisms, Builder, GdnForm, Mechanisms
 from specpilot.errors import ConfigError
 
 __all__ = ["ENV_PREFIX", "Settings", "load_settings", "read_settings"]
@@ -30,6 +31,7 @@ class Settings(BaseSettings):
         frozen=True,
         cli_kebab_case=True,
         cli_prog_name="specpilot serve",
+        cli_implicit_flags=True,
     )
 
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
@@ -58,6 +60,42 @@ class Settings(BaseSettings):
     max_waiting: int = Field(
         default=64, ge=0, le=10_000, description="requests that may wait; more are answered 429"
     )
+    builder: Builder = Field(
+        default="chain",
+        description="what requests verify of a draft: the drafter's chain, or a tree of this builder",
+    )
+    nodes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TREE_NODES,
+        description="rows a request verifies in a step, root included; default: the drafter's block",
+    )
+    positions: int | None = Field(
+        default=None,
+        ge=1,
+        description="positions a request drafts in a step; default: as the drafter was trained",
+    )
+    cost_aware: bool = Field(
+        default=False,
+        description="stop a tree where its next nodes cost more than they bring; measured at start",
+    )
+    gdn_form: GdnForm = Field(
+        default="path", description="Gated DeltaNet layers of a tree: path (the bits of chains) or wy"
+    )
+    node_budget: int | None = Field(
+        default=None, ge=1, description="nodes that all best_first trees of a step share, roots included"
+    )
+    drafter_blocks: bool = Field(
+        default=False, description="draft 16, 12 or 8 rows a request by its recent acceptance and confidence"
+    )
+    whole_prompt_rows: int = Field(
+        default=0,
+        ge=0,
+        description="prompts of up to so many tokens enter a step whole when they would wait; 0: never",
+    )
+    prompt_rows: int | None = Field(
+        default=None, ge=1, description="prompt rows of a step, all requests together; default: the engine's"
+    )
     max_body_bytes: int = Field(
         default=2 * 2**20, ge=1024, description="largest request body; larger ones are answered 413"
     )
@@ -79,6 +117,31 @@ class Settings(BaseSettings):
                 "an empty path would mean the current folder; leave it out for the bundled model"
             )
         return value
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        self.mechanisms  # noqa: B018 - it is checked when it is made
+        return self
+
+    @property
+    def mechanisms(self) -> Mechanisms:
+        """Of requests that name none."""
+        return Mechanisms(
+            builder=self.builder,
+            num_nodes=self.nodes,
+            num_positions=self.positions,
+            is_cost_aware=self.cost_aware,
+            gdn_form=self.gdn_form,
+        )
+
+    @property
+    def batch(self) -> BatchMechanisms:
+        return BatchMechanisms(
+            node_budget=self.node_budget,
+            has_drafter_blocks=self.drafter_blocks,
+            whole_prompt_rows=self.whole_prompt_rows,
+            prompt_rows=self.prompt_rows,
+        )
 
 
 def load_settings(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Settings:

@@ -134,7 +134,7 @@ def _requests_of(
         text = request.turns[0]
         messages = [{"role": "user", "content": text}]
         ids = engine.apply_chat_template(messages) if options.is_chat else engine.tokenize(text)
-        asked.append(GenerateRequest(ids, sampling, drafter))
+        asked.append(options.request(ids, sampling, drafter))
     return asked
 
 

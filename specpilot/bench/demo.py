@@ -13,6 +13,7 @@ from typing import Any
 from specpilot.bench.answer import Answer, decode_answer
 from specpilot.bench.rows import output_rate, rate_ratio
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
+from specpilot.engines.mechanisms import STOCK, Mechanisms
 from specpilot.errors import Unsupported
 from specpilot.metrics import AcceptCounter
 
@@ -28,8 +29,12 @@ def run_demo(
     prompts: Sequence[str],
     max_new_tokens: int,
     on_answer: Callable[[], None] = lambda: None,
+    mechanisms: Mechanisms = STOCK,
 ) -> dict[str, Any]:
-    """The report as a JSON object; ``on_answer`` is called ``num_answers(...)`` times, once an answer."""
+    """The report as a JSON object, every drafter with ``mechanisms``.
+
+    ``on_answer`` is called ``num_answers(...)`` times, once an answer.
+    """
     drafters = judge.describe().drafters
     if not drafters:
         raise Unsupported("demo: this model has no drafter; give one that has")
@@ -37,15 +42,19 @@ def run_demo(
     sampling = SamplingParams(max_new_tokens=max_new_tokens)
     prompt_ids = [judge.apply_chat_template([{"role": "user", "content": prompt}]) for prompt in prompts]
 
+    def request(index: int, sampling: SamplingParams, arm: _Arm) -> GenerateRequest:
+        own = STOCK if arm is None else mechanisms
+        return GenerateRequest(prompt_ids[index], sampling, arm, mechanisms=own)
+
     def decode(engine: Engine, index: int, arm: _Arm) -> Answer:
-        answer = decode_answer(engine, GenerateRequest(prompt_ids[index], sampling, arm))
+        answer = decode_answer(engine, request(index, sampling, arm))
         on_answer()
         return answer
 
     judged = [{arm: decode(judge, index, arm) for arm in arms} for index in range(len(prompts))]
     warm_up = SamplingParams(max_new_tokens=_WARM_UP_TOKENS, ignore_eos=True)
     for arm in arms:
-        decode_answer(serve, GenerateRequest(prompt_ids[0], warm_up, arm))
+        decode_answer(serve, request(0, warm_up, arm))
     served: list[dict[_Arm, list[Answer]]] = []
     for index in range(len(prompts)):
         answers: dict[_Arm, list[Answer]] = {arm: [] for arm in arms}
@@ -81,6 +90,7 @@ def run_demo(
         },
         "num_prompts": len(prompts),
         "max_new_tokens": max_new_tokens,
+        "mechanisms": asdict(mechanisms),
         "engine": asdict(serve.describe()),
     }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specpilot.bench.answer import Answer, decode_answer
 from specpilot.bench.requests import BenchRequest
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
+from specpilot.engines.mechanisms import STOCK, BatchMechanisms, Mechanisms
 from specpilot.errors import ConfigError, RequestError
 
 __all__ = ["BenchOptions", "Pair", "run_pairs"]
@@ -27,6 +28,10 @@ class BenchOptions:
         Request i samples with ``seed + i`` in both arms.
     has_loop_cut
         Statistics stop where an answer starts to repeat itself (``loops.find_loop_start``).
+    mechanisms
+        Of the drafter's arm.
+    batch
+        What the engine was built with.
     """
 
     drafter: str
@@ -35,10 +40,19 @@ class BenchOptions:
     temperature: float = 0.0
     seed: int = 0
     has_loop_cut: bool = True
+    mechanisms: Mechanisms = STOCK
+    batch: BatchMechanisms = field(default_factory=BatchMechanisms)
 
     def __post_init__(self) -> None:
         if self.drafter == "none":
             raise ConfigError("drafter: got 'none', expected a drafter to compare with plain decoding")
+
+    def request(
+        self, prompt_ids: Sequence[int], sampling: SamplingParams, drafter: str | None
+    ) -> GenerateRequest:
+        """A request of one arm; ``drafter`` None is plain decoding."""
+        mechanisms = STOCK if drafter is None else self.mechanisms
+        return GenerateRequest(prompt_ids, sampling, drafter, mechanisms=mechanisms)
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ def _run_request(engine: Engine, request: BenchRequest, options: BenchOptions, i
     for turn in request.turns:
         messages.append({"role": "user", "content": turn})
         prompt_ids = engine.apply_chat_template(messages) if options.is_chat else engine.tokenize(turn)
-        answers = {arm: decode_answer(engine, GenerateRequest(prompt_ids, sampling, arm)) for arm in arms}
+        answers = {arm: decode_answer(engine, options.request(prompt_ids, sampling, arm)) for arm in arms}
         pairs.append(Pair(tuple(prompt_ids), answers[None], answers[options.drafter]))
         messages.append({"role": "assistant", "content": answers[None].text})
     return pairs
@@ -98,4 +112,4 @@ def _warm_up(engine: Engine, request: BenchRequest, options: BenchOptions) -> No
     prompt_ids = engine.apply_chat_template([{"role": "user", "content": request.turns[0]}])
     sampling = SamplingParams(max_new_tokens=_WARM_UP_TOKENS, ignore_eos=True)
     for arm in (None, options.drafter):
-        decode_answer(engine, GenerateRequest(prompt_ids, sampling, arm))
+        decode_answer(engine, options.request(prompt_ids, sampling, arm))

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 import specpilot
-from specpilot.cli import bench, demo, generate, serve
+from specpilot.cli import bench, demo, generate, profiles, serve
 from specpilot.cli.outcome import Outcome
 from specpilot.errors import ConfigError, RequestError, SpecPilotError
 
@@ -35,6 +35,7 @@ serve.add_to(_app)
 generate.add_to(_app)
 demo.add_to(_app)
 bench.add_to(_app)
+profiles.add_to(_app)
 
 
 @_app.callback(invoke_without_command=True)

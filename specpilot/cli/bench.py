@@ -13,7 +13,27 @@ from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.provenance import find_commit, find_versions, hash_chat_template
 from specpilot.bench.requests import BenchRequest, hash_requests, read_requests
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
-from specpilot.cli.options import Chat, Json, MaxTokens, Mode, Model, Temperature, Threads, open_engine
+from specpilot.cli.options import (
+    BuilderName,
+    Chat,
+    CostAware,
+    DrafterBlocks,
+    GdnFormName,
+    Json,
+    MaxTokens,
+    Mode,
+    Model,
+    NodeBudget,
+    Nodes,
+    Positions,
+    PromptRows,
+    Temperature,
+    Threads,
+    WholePromptRows,
+    batch_of,
+    mechanisms_of,
+    open_engine,
+)
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
 from specpilot.engines.base import Engine
@@ -43,13 +63,26 @@ def _bench(
         int | None,
         typer.Option(min=2, max=64, help="Instead, compare so many requests at once with one at a time."),
     ] = None,
+    builder: BuilderName = "chain",
+    nodes: Nodes = None,
+    positions: Positions = None,
+    cost_aware: CostAware = False,
+    gdn_form: GdnFormName = "path",
+    node_budget: NodeBudget = None,
+    drafter_blocks: DrafterBlocks = False,
+    whole_prompt_rows: WholePromptRows = 0,
+    prompt_rows: PromptRows = None,
     num_threads: Threads = None,
     json: Json = False,
 ) -> Outcome:
     """Accept length, rates and speed-up. In judge mode, greedy answers that differ are a failure."""
     chosen = read_requests(requests, limit)
-    options = BenchOptions(drafter, chat, max_tokens, temperature, seed, cut_loops)
-    engine = open_engine(model, mode, num_threads, max_running=concurrency or 1)
+    mechanisms = mechanisms_of(builder, nodes, positions, cost_aware, gdn_form)
+    batch = batch_of(node_budget, drafter_blocks, whole_prompt_rows, prompt_rows)
+    options = BenchOptions(drafter, chat, max_tokens, temperature, seed, cut_loops, mechanisms, batch)
+    engine = open_engine(
+        model, mode, num_threads, max_running=concurrency or 1, batch=batch, has_step_costs=cost_aware
+    )
     if concurrency is not None:
         return _compare_loads(engine, chosen, options, concurrency, json, requests.name)
     with progress_bar("bench", len(chosen)) as advance:

@@ -9,7 +9,18 @@ import typer
 from specpilot.bench.demo import num_answers, run_demo
 from specpilot.bench.demo_prompts import DEMO_PROMPTS
 from specpilot.bench.provenance import find_commit, find_versions
-from specpilot.cli.options import Json, MaxTokens, Model, Threads, open_engine
+from specpilot.cli.options import (
+    BuilderName,
+    CostAware,
+    Json,
+    MaxTokens,
+    Model,
+    Nodes,
+    Positions,
+    Threads,
+    mechanisms_of,
+    open_engine,
+)
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
 
@@ -21,13 +32,25 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _demo(
-    model: Model = None, max_tokens: MaxTokens = 128, num_threads: Threads = None, json: Json = False
+    model: Model = None,
+    max_tokens: MaxTokens = 128,
+    builder: BuilderName = "chain",
+    nodes: Nodes = None,
+    positions: Positions = None,
+    cost_aware: CostAware = False,
+    num_threads: Threads = None,
+    json: Json = False,
 ) -> Outcome:
     """Show equal ids (judge mode) and the speed-up (serve mode); exit code 0 only with equal ids."""
-    judge, serve = open_engine(model, "judge", num_threads), open_engine(model, "serve", num_threads)
+    # One form of Gated DeltaNet for both engines: judge mode has the path form alone.
+    mechanisms = mechanisms_of(builder, nodes, positions, cost_aware, "path")
+    judge, serve = (
+        open_engine(model, "judge", num_threads, has_step_costs=cost_aware),
+        open_engine(model, "serve", num_threads, has_step_costs=cost_aware),
+    )
     total = num_answers(len(DEMO_PROMPTS), len(judge.describe().drafters))
     with progress_bar("demo", total) as advance:
-        report = run_demo(judge, serve, DEMO_PROMPTS, max_tokens, advance)
+        report = run_demo(judge, serve, DEMO_PROMPTS, max_tokens, advance, mechanisms)
     report |= {"commit": find_commit(), "versions": dict(find_versions())}
     if not json:
         _show(report)

@@ -78,6 +78,11 @@ class Drafter(Protocol):
     def block_size(self) -> int: ...
 
     @property
+    def max_positions(self) -> int:
+        """Most positions of one draft, whatever is asked for."""
+        ...
+
+    @property
     def target_taps(self) -> tuple[int, ...]: ...
 
     @property

@@ -27,15 +27,21 @@ class Lattice:
     Attributes
     ----------
     candidate_ids : Tensor, int64, (D, K)
-        Token ids proposed at each depth; no id twice within a depth.
+        Token ids proposed at each depth; no id twice among the known children of one candidate. A drafter that grows a
+        tree has a column for each node of a depth: the same token may then stand there under several parents.
     edge_scores : Tensor, float32, (D, K, K)
-        ``edge_scores[t, p, c]`` is the unnormalised score of candidate ``c`` at depth t when candidate ``p``
-        was taken at depth t - 1. Depth 0 follows the root, so only its row 0 has a meaning. A row is finite, or all
-        of it is minus infinity: not known.
+        ``edge_scores[t, p, c]`` is the score of candidate ``c`` at depth t when candidate ``p`` was taken at depth
+        t - 1. Depth 0 follows the root, so only its row 0 has a meaning. Minus infinity: the candidate does not
+        follow; a whole row of it: what follows is not known.
+    are_logprobs : bool
+        The scores are natural-log probabilities as they stand, each at most 0, and the mass that is missing in a row
+        lies outside the candidates. False: they are unnormalised, a row's softmax says what follows, and no mass lies
+        outside.
     """
 
     candidate_ids: Tensor
     edge_scores: Tensor
+    are_logprobs: bool = False
 
     def __post_init__(self) -> None:
         if self.candidate_ids.ndim != 2 or self.edge_scores.shape != (*self.candidate_ids.shape, self.width):
@@ -58,6 +64,8 @@ class Lattice:
     def edge_logprobs(self) -> Tensor:
         """Natural-log probability of a candidate given the one before it, float32, (D, K, K); minus infinity in rows
         that are not known."""
+        if self.are_logprobs:
+            return self.edge_scores
         is_known = self.edge_scores.amax(-1, keepdim=True) > -torch.inf
         return torch.log_softmax(self.edge_scores, dim=-1).masked_fill(~is_known, -torch.inf)
 

@@ -25,6 +25,7 @@ from specpilot.draft.drafter import Draft, DrafterState
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.suffix_index import SuffixIndex
 from specpilot.draft.suffix_length import AcceptEstimate, best_length
+from specpilot.engines.mechanisms import MAX_TREE_NODES
 from specpilot.errors import EngineError
 
 __all__ = ["SuffixDrafter", "SuffixState"]
@@ -74,6 +75,7 @@ class SuffixDrafter:
     name = "suffix"
     target_taps: tuple[int, ...] = ()
     memory_bytes = 0
+    max_positions = MAX_TREE_NODES - 1
 
     def __init__(self, block_size: int = 8, row_cost: float = 0.15) -> None:
         if block_size < 2:

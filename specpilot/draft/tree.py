@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from specpilot_kernels.draft_tree import check_tree
+
 __all__ = ["DraftTree"]
 
 
@@ -25,6 +27,12 @@ class DraftTree:
     logprobs : array, float32, (N,)
         Natural-log probability of the path from the root under the drafter, as the builder ranked it; 0 for the root.
         Never above the parent's.
+
+    Raises
+    ------
+    ValueError
+        Something is not as stated: a shape, a dtype, a parent that is missing or stands behind its child (so no ring
+        can be written down), a token twice under one parent, a log-probability that is NaN or rises.
     """
 
     token_ids: NDArray[np.int64]
@@ -32,25 +40,16 @@ class DraftTree:
     logprobs: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        shape = (len(self.token_ids),)
-        for name, dtype in (("token_ids", np.int64), ("parents", np.int64), ("logprobs", np.float32)):
-            array = getattr(self, name)
-            if array.shape != shape or array.dtype != dtype:
-                raise ValueError(
-                    f"tree, {name}: got {array.shape} {array.dtype}, expected {shape} {dtype.__name__}"
-                )
-        if not shape[0] or self.parents[0] != -1:
+        ids, parents, logprobs = self.token_ids, self.parents, self.logprobs
+        if ids.dtype != np.int64 or parents.dtype != np.int64 or logprobs.dtype != np.float32:
             raise ValueError(
-                f"tree: got {shape[0]} nodes, parents {self.parents.tolist()}; expected a root with parent -1"
+                f"tree: got token_ids {ids.dtype}, parents {parents.dtype}, logprobs {logprobs.dtype}, expected int64, "
+                "int64, float32"
             )
-        inner = self.parents[1:]
-        if ((inner < 0) | (inner >= np.arange(1, shape[0]))).any():
-            raise ValueError(f"tree, parents: got {self.parents.tolist()}, expected 0 <= parents[i] < i")
-        edges = set(zip(inner.tolist(), self.token_ids[1:].tolist(), strict=True))
-        if len(edges) != len(inner):
-            raise ValueError("tree: got a token twice under one parent; expected different tokens")
-        if np.isnan(self.logprobs).any():
-            raise ValueError("tree, logprobs: got nan, expected numbers")
+        if not (ids.flags.writeable and parents.flags.writeable and logprobs.flags.writeable):
+            ids, parents, logprobs = ids.copy(), parents.copy(), logprobs.copy()
+        # The check knows the depths; this fills the cached property.
+        self.__dict__["depths"] = check_tree(ids, parents, logprobs)
 
     @classmethod
     def chain(cls, root_id: int, draft_ids: Sequence[int]) -> DraftTree:
@@ -67,10 +66,7 @@ class DraftTree:
     @cached_property
     def depths(self) -> NDArray[np.int64]:
         """Distance from the root, (N,): a node's token stands so many places after the last committed one."""
-        depths = np.zeros(self.num_nodes, np.int64)
-        for node, parent in enumerate(self.parents.tolist()[1:], start=1):
-            depths[node] = depths[parent] + 1
-        return depths
+        return check_tree(self.token_ids, self.parents, self.logprobs)
 
     @cached_property
     def children(self) -> list[dict[int, int]]:

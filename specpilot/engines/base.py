@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from specpilot.engines.mechanisms import STOCK, Mechanisms
 from specpilot.errors import RequestError
 
 GREEDY_BELOW = 1e-5
@@ -146,12 +147,19 @@ class GenerateRequest:
     drafter
         Name of the drafter to speculate with, ``None`` for plain (autoregressive) decoding. An unknown name is a
         RequestError, never a silent fallback.
+    mechanisms
+        How it speculates. What an engine cannot keep for a request is refused: Unsupported.
+    fallback
+        Why the mechanisms are not those that were asked for first; stands in every step record. Who turns a refusal
+        into stock decoding says so here.
     """
 
     prompt_ids: Sequence[int]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     drafter: str | None = None
     request_id: str = ""
+    mechanisms: Mechanisms = STOCK
+    fallback: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,14 +169,22 @@ class StepRecord:
     Attributes
     ----------
     num_drafted
-        Draft tokens put before the target in this step (root excluded).
+        Draft tokens put before the target in this step: the nodes of the tree, root excluded.
     num_correct_drafts
         Drafts accepted, bonus excluded. ``tau = mean(num_correct_drafts) + 1``.
     bonus_id
         Token the target added at the end of the step.
     draft_us, verify_us, total_us
-        Wall clock of the request's own drafting, the target's forward and what follows it, and the whole step,
-        microseconds. The last two are shared by all requests of a step.
+        Wall clock of the step's drafting, the target's forward and what follows it, and the whole step, microseconds.
+        All requests of a step share them; ``draft_us`` is 0 for one that had nothing drafted.
+    num_positions
+        Depth of the tree: most drafts that could have been accepted. None: ``num_drafted``, as in a chain.
+    mechanism
+        What the step did: ``plain`` (nothing drafted), or the builder whose rows it verified.
+    fallback
+        Why the request does not speculate as it was asked to; empty when it does.
+    num_q_rows, q_us
+        Rows of the Q pass and its wall clock in microseconds; 0 in a step without one.
     """
 
     num_drafted: int
@@ -177,6 +193,21 @@ class StepRecord:
     draft_us: float
     verify_us: float
     total_us: float
+    num_positions: int | None = None
+    mechanism: str = "chain"
+    fallback: str = ""
+    num_q_rows: int = 0
+    q_us: float = 0.0
+
+    @property
+    def num_rows(self) -> int:
+        """N: rows of the exact pass, root included."""
+        return self.num_drafted + 1
+
+    @property
+    def depth(self) -> int:
+        """Most drafts that could have been accepted."""
+        return self.num_drafted if self.num_positions is None else self.num_positions
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,17 @@ class Mechanisms:
             raise RequestError(
                 f"num_positions: got {self.num_positions}, expected 1 or more", param="num_positions"
             )
+        # Options that do nothing beside the others.
+        for tree_option, is_set in (
+            ("is_cost_aware", self.is_cost_aware),
+            ("gdn_form", self.gdn_form != "path"),
+        ):
+            if is_set and self.builder == "chain":
+                raise RequestError(
+                    f"{tree_option}: got {getattr(self, tree_option)!r} with builder 'chain'; it is an option of "
+                    "trees: name a builder of trees, or leave it out",
+                    param=tree_option,
+                )
         if self.is_q_gated and self.q_weights is None:
             raise RequestError(
                 "is_q_gated: got true without q_weights; name the copy that checks, or leave the gate out",

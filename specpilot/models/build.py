@@ -8,13 +8,16 @@ from pathlib import Path
 import torch
 
 from specpilot.draft import Drafter, SuffixDrafter
+from specpilot.draft.recording import StepRecorder
 from specpilot.engines.base import NumericMode
+from specpilot.engines.mechanisms import BatchMechanisms
 from specpilot.errors import ConfigError
 from specpilot.models.drafters import load_drafter
 from specpilot.models.folders import model_folders
 from specpilot.models.gguf import load_gguf
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.refengine.scheduler import Limits
+from specpilot.refengine.step_costs import measure_step_costs
 from specpilot.refengine.target import Target, open_target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot_kernels.cpu_jit import max_threads, set_num_threads
@@ -34,6 +37,9 @@ def build_engine(
     max_waiting: int = 64,
     max_kv_tokens: int | None = None,
     num_threads: int | None = None,
+    batch: BatchMechanisms | None = None,
+    recorder: StepRecorder | None = None,
+    has_step_costs: bool = False,
 ) -> ReferenceEngine:
     """Load target, drafters and tokenizer.
 
@@ -51,6 +57,10 @@ def build_engine(
         Threads of a matrix product; None: the cores this process may use, at most 4 (the bundled matrices are too
         small for more). It is set for the whole process. torch itself gets one thread: its products are not used, and
         two OpenMP runtimes that both wait by spinning would take the cores from each other.
+    batch, recorder
+        See :class:`specpilot.refengine.engine.ReferenceEngine`.
+    has_step_costs
+        Measure what steps cost, a second or so, so that requests may ask for trees that stop by it.
     """
     torch.set_num_threads(1)
     # Readers of answers hold Python's lock for microseconds, but the engine's thread waits for it up to this long after
@@ -93,4 +103,14 @@ def build_engine(
     if max_kv_tokens is None:
         max_kv_tokens = max(target.config.context_length, 4096 * max_running)
     limits = Limits(max_running, max_waiting, max_kv_tokens)
-    return ReferenceEngine(model_id, target, drafters, tokenizer, default_drafter=default, limits=limits)
+    return ReferenceEngine(
+        model_id,
+        target,
+        drafters,
+        tokenizer,
+        default_drafter=default,
+        limits=limits,
+        batch=batch,
+        recorder=recorder,
+        step_costs=measure_step_costs(target, drafters) if has_step_costs else None,
+    )

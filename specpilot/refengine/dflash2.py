@@ -70,7 +70,7 @@ class DFlash2Drafter(BlockDrafter):
     def __init__(self, config: DFlash2Config, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
         super().__init__(config, tensors, target, lambda name: GroupedConv(config, tensors, name))
         self.config = config
-        self.block_size = config.block_size
+        self.block_size, self.max_positions = config.block_size, MAX_BLOCK_ROWS - 1
         self._selector = _Selector(tensors)
 
     @torch.inference_mode()

@@ -96,7 +96,7 @@ class DSparkDrafter(BlockDrafter):
     def __init__(self, config: DSparkConfig, tensors: dict[str, Tensor], target: BorrowedTarget) -> None:
         super().__init__(config, tensors, target)
         self.config = config
-        self.block_size = config.block_size + 1
+        self.block_size, self.max_positions = config.block_size + 1, MAX_BLOCK_ROWS
         self.num_candidates = min(NUM_CANDIDATES, config.vocab_size)
         self._markov = _MarkovHead(tensors)
         self._confidence = _ConfidenceHead(config, tensors) if config.has_confidence else None

@@ -100,7 +100,7 @@ class Eagle3Drafter:
         num_candidates: int = NUM_CANDIDATES,
     ) -> None:
         self.config = config
-        self.block_size = config.block_size
+        self.block_size, self.max_positions = config.block_size, MAX_CHAIN_ROWS
         self.target_taps = config.tap_layers
         self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         self.num_candidates = min(num_candidates, config.vocab_size)

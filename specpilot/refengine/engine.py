@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from specpilot.draft.drafter import Drafter
+from specpilot.draft.recording import StepRecorder
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.base import (
     CancelToken,
     Chunk,
@@ -15,11 +18,13 @@ from specpilot.engines.base import (
     GenerateRequest,
     ScoreResult,
 )
-from specpilot.errors import RequestError
+from specpilot.engines.mechanisms import BatchMechanisms
+from specpilot.errors import ConfigError, RequestError
 from specpilot.refengine.batch_step import run_step
 from specpilot.refengine.generation import Generation
 from specpilot.refengine.scheduler import Limits, Scheduler
 from specpilot.refengine.scoring import Scoring
+from specpilot.refengine.speculation import plan_speculation
 from specpilot.refengine.target import Target
 from specpilot.refengine.tokenizer import ChatTokenizer
 from specpilot.sampling import JsonGrammars, new_chooser
@@ -37,6 +42,12 @@ class ReferenceEngine:
         By name. ``default_drafter`` is what the description recommends to callers that name none.
     limits
         Requests that run and wait, and the room they may take; what is beyond is refused.
+    batch
+        How the requests of a step share its rows.
+    recorder
+        Is told every verify step of requests that draft.
+    step_costs
+        What a step costs by its rows, by drafter, for trees that stop by it.
     """
 
     def __init__(
@@ -48,11 +59,22 @@ class ReferenceEngine:
         *,
         default_drafter: str | None,
         limits: Limits,
+        batch: BatchMechanisms | None = None,
+        recorder: StepRecorder | None = None,
+        step_costs: Mapping[str, StepCost] | None = None,
     ) -> None:
+        self.batch = batch = batch or BatchMechanisms()
+        if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
+            raise ConfigError(
+                f"prompt_rows: got {batch.prompt_rows} with max_running {limits.max_running}, expected at least as "
+                "many, so that every prompt gets a row in every step"
+            )
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
+        self._recorder, self._num_requests = recorder, itertools.count()
+        self.step_costs = step_costs
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
-        self._scheduler = Scheduler(functools.partial(run_step, target), limits)
+        self._scheduler = Scheduler(functools.partial(run_step, target, batch=batch), limits)
         weakref.finalize(self, self._scheduler.stop)
         self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
 
@@ -96,13 +118,25 @@ class ReferenceEngine:
             known = ", ".join(self.drafters) or "none"
             raise RequestError(f"drafter: got {request.drafter!r}, expected one of: {known}", param="drafter")
         drafter = None if request.drafter is None else self.drafters[request.drafter]
+        plan = plan_speculation(self.target, drafter, request.mechanisms, self.batch, self.step_costs)
         chooser = new_chooser(
             request.sampling,
             request.prompt_ids,
             vocab_size=self.target.config.vocab_size,
             grammars=self._grammars,
         )
-        job = Generation(self.target, drafter, self.tokenizer, request, chooser, cancel or CancelToken())
+        # Callers may use an id twice.
+        record_id = f"{next(self._num_requests)}-{request.request_id}"
+        job = Generation(
+            self.target,
+            plan,
+            self.tokenizer,
+            request,
+            chooser,
+            cancel or CancelToken(),
+            self._recorder,
+            record_id,
+        )
         self._scheduler.submit(job)
         return _Answer(self, job)
 

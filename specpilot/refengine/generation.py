@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot.draft.drafter import Drafter
+from specpilot.draft.recording import RecordedTimes, StepRecorder
+from specpilot.draft.tree import DraftTree
 from specpilot.engines.base import CancelToken, Chunk, FinishReason, GenerateRequest, StepRecord
+from specpilot.refengine.drafting import DraftWish
 from specpilot.refengine.jobs import OpenRows, Outbox, StepTimes
-from specpilot.refengine.sequence import DecodingSequence, room_for
+from specpilot.refengine.sequence import DecodingSequence, StepResult, room_for
+from specpilot.refengine.speculation import SpeculationPlan
 from specpilot.refengine.state import SequenceState
 from specpilot.refengine.target import Target
 from specpilot.refengine.text_stream import TextStream
@@ -25,24 +30,27 @@ class Generation:
     def __init__(
         self,
         target: Target,
-        drafter: Drafter | None,
+        plan: SpeculationPlan,
         tokenizer: ChatTokenizer,
         request: GenerateRequest,
         chooser: TokenChooser,
         cancel: CancelToken,
+        recorder: StepRecorder | None = None,
+        record_id: str = "",
     ) -> None:
         self.cancel, self.is_over, self.is_given_up = cancel, False, False
         self.outbox: Outbox[Chunk] = Outbox()
-        self._target, self._drafter, self._tokenizer, self._request = target, drafter, tokenizer, request
-        self._chooser = chooser
+        self._target, self._plan, self._tokenizer, self._request = target, plan, tokenizer, request
+        self._chooser, self._recorder, self._record_id = chooser, recorder, record_id
         params = request.sampling
         self._max_tokens = len(request.prompt_ids) + params.max_new_tokens
-        self.num_reserved_tokens = room_for(target, drafter, self._max_tokens)
+        self.num_reserved_tokens = room_for(target, plan, self._max_tokens)
         self._text = TextStream(params.stop)
         self._eos_ids = () if params.ignore_eos else target.config.eos_ids
         self._num_left = params.max_new_tokens
         self._live: DecodingSequence | None = None
         self._is_prompt = True
+        self._draft_us = 0.0
 
     @property
     def is_blocked(self) -> bool:
@@ -63,13 +71,20 @@ class Generation:
     def start(self) -> None:
         if self._live is None:
             self._live = DecodingSequence(
-                self._target, self._drafter, self._chooser, self._request.prompt_ids, self._max_tokens
+                self._target, self._plan, self._chooser, self._request.prompt_ids, self._max_tokens
             )
 
     @property
     def _sequence(self) -> DecodingSequence:
         assert self._live is not None, "start comes first"
         return self._live
+
+    def want_draft(self) -> DraftWish | None:
+        self._draft_us = 0.0
+        return self._sequence.want_draft()
+
+    def note_draft_time(self, draft_us: float) -> None:
+        self._draft_us = draft_us
 
     def open_rows(self, num_prompt_rows: int) -> OpenRows:
         self._is_prompt = num_prompt_rows > 0
@@ -79,7 +94,7 @@ class Generation:
         ids = self._sequence.open_prompt(num_prompt_rows)
         return OpenRows(ids, num_prompt_rows - is_last)
 
-    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int:
+    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int | NDArray[np.int64]:
         if self._is_prompt:
             self._sequence.accept_prompt(taps)
             if len(logits):
@@ -91,12 +106,32 @@ class Generation:
             num_drafted=result.num_drafted,
             num_correct_drafts=len(result.token_ids) - 1,
             bonus_id=result.token_ids[-1],
-            draft_us=result.draft_us,
+            draft_us=self._draft_us,
             verify_us=(now - times.forward_began) * 1e6,
             total_us=(now - times.step_began) * 1e6,
+            num_positions=result.num_positions,
+            mechanism=result.mechanism,
+            fallback=self._request.fallback,
         )
+        if self._recorder is not None:
+            self._record(self._recorder, result, record)
         self._put(result.token_ids, record)
-        return len(result.token_ids)
+        return result.kept
+
+    def _record(self, recorder: StepRecorder, result: StepResult, step: StepRecord) -> None:
+        if result.lattice is None or self._plan.drafter is None:
+            return
+        root_id, *draft_ids = result.row_ids.tolist()
+        recorder.record(
+            self._record_id,
+            result.lattice,
+            root_id,
+            result.tree or DraftTree.chain(root_id, draft_ids),
+            result.token_ids,
+            RecordedTimes(step.draft_us, step.verify_us, step.total_us),
+            drafter=self._plan.drafter.name,
+            position=result.position,
+        )
 
     def end_cancelled(self) -> None:
         self._finish(Chunk((), self._text.finish(), finish_reason="cancelled"))

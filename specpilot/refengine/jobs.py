@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot.engines.base import CancelToken
 from specpilot.errors import EngineError, SpecPilotError
+from specpilot.refengine.drafting import Drafting
 from specpilot.refengine.state import SequenceState
 
 __all__ = ["MAX_UNREAD", "PROMPT_ROWS", "Job", "OpenRows", "Outbox", "StepTimes"]
@@ -74,7 +77,7 @@ class StepTimes:
     forward_began: float
 
 
-class Job(Protocol):
+class Job(Drafting, Protocol):
     """One request. Made by the thread that asks, run by the engine's; ``is_given_up`` may be set by any.
 
     Attributes
@@ -115,11 +118,14 @@ class Job(Protocol):
         ...
 
     def open_rows(self, num_prompt_rows: int) -> OpenRows:
-        """Choose rows and open them in the state: so many of the prompt, or those of a step if 0."""
+        """Choose rows and open them in the state: so many of the prompt, or those of a step if 0.
+
+        Before a step's rows, :meth:`want_draft` has been asked and what it wanted has been made.
+        """
         ...
 
-    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int:
-        """Take in what the forward gave for the rows; returns how many of them are kept."""
+    def accept(self, logits: Tensor, taps: Tensor, times: StepTimes) -> int | NDArray[np.int64]:
+        """Take in what the forward gave for the rows; returns which are kept, as ``commit_rows`` takes it."""
         ...
 
     def end_cancelled(self) -> None:

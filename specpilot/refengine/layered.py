@@ -55,7 +55,14 @@ class LayeredModel(ABC):
         """(T,) int64 -> (T, hidden_size), new memory; RequestError for an id outside the vocabulary."""
 
     @torch.inference_mode()
-    def forward(self, ids: Tensor, state: SequenceState, *, taps: tuple[int, ...] = ()) -> TargetOutput:
+    def forward(
+        self,
+        ids: Tensor,
+        state: SequenceState,
+        *,
+        taps: tuple[int, ...] = (),
+        parents: NDArray[np.int64] | None = None,
+    ) -> TargetOutput:
         """Run T tokens of one sequence that follow the committed ones, each seeing all before it.
 
         The rows stay pending until ``state.commit``.
@@ -68,10 +75,12 @@ class LayeredModel(ABC):
             Made by :meth:`new_state` of this model, nothing pending.
         taps
             Layers, counted from 0, whose output is wanted.
+        parents
+            Makes the rows a tree, in which each sees its ancestors alone: ``SequenceState.open_rows``.
         """
         rows = self.embed(ids)
         self._check_taps(taps)
-        state.open_rows(ids.shape[0])
+        state.open_rows(ids.shape[0], parents=parents)
         return self._run(rows, [state], taps)
 
     @torch.inference_mode()

@@ -48,6 +48,12 @@ class Scoring:
         if self._state is None:
             self._state = self._target.new_state(len(self._ids))
 
+    def want_draft(self) -> None:
+        """Nothing is decoded."""
+
+    def note_draft_time(self, draft_us: float) -> None:
+        raise AssertionError("a text that is scored wants no drafts")
+
     def open_rows(self, num_prompt_rows: int) -> OpenRows:
         self._begin = self.state.num_tokens
         self._end = self._begin + num_prompt_rows

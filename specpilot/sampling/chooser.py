@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from specpilot.draft.drafter import Draft
+from specpilot.draft.tree import DraftTree
 from specpilot.engines.base import SamplingParams
 from specpilot.errors import RequestError
 from specpilot.sampling.grammar import GrammarCursor, JsonGrammars
 from specpilot.sampling.logprobs import argmax_ids
 from specpilot.sampling.penalties import TokenHistory
 from specpilot.sampling.truncation import probabilities
-from specpilot.verify.chain import verify_greedy, verify_sampled
+from specpilot.verify.chain import draw_token, verify_greedy, verify_sampled
+from specpilot.verify.tree import TreeWalk, walk_tree
 
 __all__ = ["TokenChooser", "new_chooser"]
-
-_NO_CANDIDATES = torch.empty(0, 1, dtype=torch.int64)
 
 
 class TokenChooser:
@@ -33,7 +33,8 @@ class TokenChooser:
 
     With drafts, row i of the target's logits is treated with the tokens that precede it on the draft, so that each
     step commits what as many steps without drafts would: the same token, or tokens of the same law. The drafter knows
-    nothing of all this; its law q is the one it drew from.
+    nothing of all this; its law q is the one it drew from. A tree is walked by the choices that steps without drafts
+    would make, so there sampled tokens are the same too, for the same generator.
 
     Attributes
     ----------
@@ -71,20 +72,48 @@ class TokenChooser:
         RequestError
             The grammar asked for more work than a step may take; the request cannot go on.
         """
-        path = [] if draft is None else draft.token_ids.tolist()
+        if draft is None:
+            return [self.choose_next(logits)]
+        path = draft.token_ids.tolist()
         rows = self.process(logits, path)
-        draft_ids = torch.tensor(path, dtype=torch.int64)
         if self._params.is_greedy:
-            result = verify_greedy(draft_ids, torch.tensor(argmax_ids(rows)))
+            result = verify_greedy(draft.token_ids, torch.tensor(argmax_ids(rows)))
         else:
-            candidate_ids, q_rows = _NO_CANDIDATES, _NO_CANDIDATES.double()
-            if draft is not None:
-                assert draft.q_rows is not None
-                candidate_ids, q_rows = draft.support_ids, draft.q_rows
-            result = verify_sampled(draft_ids, candidate_ids, q_rows, self.law(rows), self.generator)
+            assert draft.q_rows is not None
+            result = verify_sampled(
+                draft.token_ids, draft.support_ids, draft.q_rows, self.law(rows), self.generator
+            )
         tokens = [*path[: result.num_correct_drafts], result.bonus_id]
         self.advance(tokens)
         return tokens
+
+    def choose_path(self, logits: Tensor, tree: DraftTree) -> TreeWalk:
+        """Tokens of one step over a tree, which count as said from here on, and the nodes they lie on.
+
+        Parameters
+        ----------
+        logits : Tensor, float32, (N, V)
+            The target's row after each node; only rows of visited nodes are looked at.
+        tree
+            Made without this chooser's generator.
+
+        Raises
+        ------
+        RequestError
+            As :meth:`choose`.
+        """
+        return walk_tree(tree, lambda node: self.choose_next(logits[node : node + 1]))
+
+    def choose_next(self, logits: Tensor) -> int:
+        """The token after all that was said, from the logits (1, V); it counts as said from here on."""
+        row = self.process(logits, ())
+        token = argmax_ids(row)[0] if self._params.is_greedy else self.draw(self.law(row)[0])
+        self.advance((token,))
+        return token
+
+    def draw(self, law: Tensor) -> int:
+        """One draw from a law (V,) float64."""
+        return draw_token(law, self.generator)
 
     def process(self, logits: Tensor, path: Sequence[int]) -> Tensor:
         """Operations 1 to 3 on rows (R, V): row i as if ``path[:i]`` had been said. Changes nothing it remembers."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["VerifyResult", "acceptance_probs", "bonus_law", "verify_greedy", "verify_sampled"]
+__all__ = ["VerifyResult", "acceptance_probs", "bonus_law", "draw_token", "verify_greedy", "verify_sampled"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,10 @@ def verify_sampled(
     uniforms = torch.rand(accept.shape, dtype=torch.float64, device=accept.device, generator=generator)
     refusals = (uniforms >= accept).tolist()
     count = refusals.index(True) if True in refusals else len(refusals)
-    law = bonus_law(count, candidate_ids, q_rows, p_rows)
+    return VerifyResult(count, draw_token(bonus_law(count, candidate_ids, q_rows, p_rows), generator))
+
+
+def draw_token(law: Tensor, generator: torch.Generator) -> int:
+    """A token drawn from ``law`` (V,) float64, which need not be normalised; ``generator`` is advanced by V draws."""
     # Exponential race: argmax(law / exponential) has law ``law``.
-    bonus = (law / torch.empty_like(law).exponential_(generator=generator)).argmax()
-    return VerifyResult(count, int(bonus))
+    return int((law / torch.empty_like(law).exponential_(generator=generator)).argmax())

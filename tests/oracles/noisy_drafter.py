@@ -24,7 +24,7 @@ class NoisyState:
 class NoisyDrafter:
     """Proposes the tokens of ``known``, each with probability ``share_right``, otherwise its neighbour's id."""
 
-    name, block_size, target_taps, memory_bytes = "noisy", 8, (), 0
+    name, block_size, max_positions, target_taps, memory_bytes = "noisy", 8, 31, (), 0
 
     def __init__(self, known: Sequence[int], share_right: float) -> None:
         self._known = torch.tensor(known)

@@ -8,6 +8,9 @@ block's keys and values in the first-level cache; such chunks of rows are what t
 With a window, a query starts at the first token it sees, and its sums at the multiple of 16 before; blocks stay where
 they are.
 
+A row of a tree sees, after the committed tokens, the rows of its path from the root, at the places they would have in a
+chain. They lie in the cache by row number, so each of them is looked up; places decide windows, blocks and every sum.
+
 Inner functions take one-dimensional arrays and offsets, since making a view of an array costs as much as 100
 multiply-adds.
 """
@@ -22,7 +25,7 @@ import numpy as np
 from specpilot_kernels.cpu_attention import norm_and_rotate
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_math import exp, sigmoid
-from specpilot_kernels.cpu_memory import floats_at, take_share
+from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
 from specpilot_kernels.cpu_vector import (
     LANES,
     add,
@@ -36,6 +39,7 @@ from specpilot_kernels.cpu_vector import (
     store_one,
     total,
 )
+from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS, PARENT
 
 __all__ = ["BLOCK_TOKENS", "ROW_CHUNK", "attend"]
 
@@ -68,10 +72,15 @@ def _scores(
         store_one(out, at + 3, total(d))
         token += 4
     for rest in range(token, last):
-        a = splat(_ZERO)
-        for i in range(0, dim, LANES):
-            a = fma(load(query, query_at + i), load(keys, keys_at + rest * dim + i), a)
-        store_one(out, out_at + rest, total(a))
+        _score(query, query_at, dim, keys, keys_at + rest * dim, out, out_at + rest)
+
+
+@inlined
+def _score(query: Any, query_at: int, dim: int, keys: Any, key_at: int, out: Any, out_at: int) -> None:
+    a = splat(_ZERO)
+    for i in range(0, dim, LANES):
+        a = fma(load(query, query_at + i), load(keys, key_at + i), a)
+    store_one(out, out_at, total(a))
 
 
 @inlined
@@ -101,16 +110,25 @@ def _add_values(
     values_at: int,
     dim: int,
     first: int,
+    stem: int,
     last: int,
+    slots: Any,
+    slots_at: int,
     out: Any,
     out_at: int,
 ) -> None:
-    """out += sum of weight times value over tokens ``first`` to ``last - 1``."""
-    wide_end = dim - dim % _WIDE
+    """out += sum of weight times value over tokens ``first`` to ``last - 1``, those from ``stem`` on by their slots."""
+    wide_end, looked_up = dim - dim % _WIDE, max(first, stem)
     for i in range(0, wide_end, _WIDE):
         a = b = c = d = splat(_ZERO)
-        for token in range(first, last):
+        for token in range(first, stem):
             at, weight = values_at + token * dim + i, splat_at(weights, weights_at + token)
+            a = fma(weight, load(values, at), a)
+            b = fma(weight, load(values, at + LANES), b)
+            c = fma(weight, load(values, at + 2 * LANES), c)
+            d = fma(weight, load(values, at + 3 * LANES), d)
+        for token in range(looked_up, last):
+            at, weight = values_at + slots[slots_at + token] * dim + i, splat_at(weights, weights_at + token)
             a = fma(weight, load(values, at), a)
             b = fma(weight, load(values, at + LANES), b)
             c = fma(weight, load(values, at + 2 * LANES), c)
@@ -122,14 +140,36 @@ def _add_values(
         store(out, at + 3 * LANES, add(load(out, at + 3 * LANES), d))
     for i in range(wide_end, dim, LANES):
         a = splat(_ZERO)
-        for token in range(first, last):
+        for token in range(first, stem):
             a = fma(splat_at(weights, weights_at + token), load(values, values_at + token * dim + i), a)
+        for token in range(looked_up, last):
+            at = values_at + slots[slots_at + token] * dim + i
+            a = fma(splat_at(weights, weights_at + token), load(values, at), a)
         store(out, out_at + i, add(load(out, out_at + i), a))
 
 
 @inlined
 def _first_seen(token: int, window: int) -> int:
     return max(0, token + 1 - window)
+
+
+@inlined
+def _look_up_paths(tree: Any, row: int, num_rows: int, position: int, places: Any) -> Any:
+    """Where in the cache the tokens lie that rows of a tree see after the first ``position``: (rows, height).
+
+    ``places`` gets where the rows stand: the root at ``position``, the others by their depth.
+    """
+    height = 1
+    for m in range(num_rows):
+        height = max(height, tree[row + m, DEPTH] + 1)
+    slots = np.empty((num_rows, height), np.int64)
+    for m in range(num_rows):
+        at = row + m
+        places[m] = position + tree[at, DEPTH]
+        for depth in range(tree[at, DEPTH], -1, -1):
+            slots[m, depth] = position + at
+            at = tree[at, PARENT]
+    return slots
 
 
 @inlined
@@ -144,39 +184,58 @@ def _attend_chunk(
     row: int,
     num_rows: int,
     position: int,
-    end: int,
+    count: int,
+    start: int,
+    tree: Any,
     is_block: bool,
     window: int,
     out: Any,
 ) -> None:
-    """Rows ``row`` to ``row + num_rows - 1``, of one sequence, of which the first stands at ``position``.
+    """Rows ``row`` to ``row + num_rows - 1``, which are those from ``start`` on of the ``count`` rows of a sequence.
 
-    They see tokens before ``end`` at most. A row has gates where ``projected`` is wide enough.
+    The sequence's first row stands at ``position``. ``tree`` has no rows for a chain. A row has gates where
+    ``projected`` is wide enough.
     """
+    places, ends = np.empty(num_rows, np.int64), np.empty(num_rows, np.int64)
+    if tree.shape[0] > 0:
+        slots, in_order = _look_up_paths(tree, start, num_rows, position, places), position
+    else:
+        slots, in_order = np.empty((0, 0), np.int64), position + count
+        for m in range(num_rows):
+            places[m] = position + start + m
+    for m in range(num_rows):
+        ends[m] = position + count if is_block else places[m] + 1
     width = out.shape[1]
     num_heads = width // dim
     per_group = num_heads // num_groups
     gates_at = width + 2 * num_groups * dim
     is_gated = projected.shape[1] > gates_at
+    end, lowest = ends[0], places[0]
+    for m in range(1, num_rows):
+        end, lowest = max(end, ends[m]), min(lowest, places[m])
+    first_block = _first_seen(lowest, window) // BLOCK_TOKENS * BLOCK_TOKENS
     # Scores of all rows and heads; after the softmax, weights.
     size = (end + LANES) // LANES * LANES
     scores = np.empty(num_rows * num_heads * size, np.float32)
-    out_flat = out.reshape(-1)
-    first_block = _first_seen(position, window) // BLOCK_TOKENS * BLOCK_TOKENS
+    out_flat, slots_flat, height = out.reshape(-1), slots.reshape(-1), slots.shape[1]
     for group in range(num_groups):
         cache_at = group * capacity * dim
         for block in range(first_block, end, BLOCK_TOKENS):
             for m in range(num_rows):
-                first = max(block, _first_seen(position + m, window))
-                last = min(block + BLOCK_TOKENS, end if is_block else position + m + 1)
+                first = max(block, _first_seen(places[m], window))
+                last = min(block + BLOCK_TOKENS, ends[m])
+                stem, slots_at = min(last, in_order), m * height - in_order
                 for head in range(group * per_group, (group + 1) * per_group):
                     at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
-                    _scores(queries, at, dim, keys, cache_at, first, last, scores, scores_at)
+                    _scores(queries, at, dim, keys, cache_at, first, stem, scores, scores_at)
+                    for token in range(max(first, stem), last):
+                        key_at = cache_at + slots_flat[slots_at + token] * dim
+                        _score(queries, at, dim, keys, key_at, scores, scores_at + token)
     for m in range(num_rows):
-        seen = _first_seen(position + m, window)
+        seen = _first_seen(places[m], window)
         before = seen // LANES * LANES
         for head in range(num_heads):
-            at, count = (m * num_heads + head) * size, end if is_block else position + m + 1
+            at, count = (m * num_heads + head) * size, ends[m]
             padded = (count + LANES - 1) // LANES * LANES
             row_scores = scores[at + before : at + padded]
             denominator = _softmax_numerators(row_scores, seen - before, count - before)
@@ -189,11 +248,25 @@ def _attend_chunk(
         cache_at = group * capacity * dim
         for block in range(first_block, end, BLOCK_TOKENS):
             for m in range(num_rows):
-                first = max(block, _first_seen(position + m, window))
-                last = min(block + BLOCK_TOKENS, end if is_block else position + m + 1)
+                first = max(block, _first_seen(places[m], window))
+                last = min(block + BLOCK_TOKENS, ends[m])
+                stem, slots_at = min(last, in_order), m * height - in_order
                 for head in range(group * per_group, (group + 1) * per_group):
                     at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
-                    _add_values(scores, scores_at, values, cache_at, dim, first, last, out_flat, at)
+                    _add_values(
+                        scores,
+                        scores_at,
+                        values,
+                        cache_at,
+                        dim,
+                        first,
+                        stem,
+                        last,
+                        slots_flat,
+                        slots_at,
+                        out_flat,
+                        at,
+                    )
     for i in range(row * width, (row + num_rows) * width):
         out_flat[i] *= queries[i]
 
@@ -231,8 +304,10 @@ def attend(
         first, count, position, capacity = segments[s, 0], segments[s, 1], segments[s, 2], segments[s, 5]
         keys = floats_at(segments[s, 3], num_groups * capacity * dim)
         values = floats_at(segments[s, 4], num_groups * capacity * dim)
+        is_tree = segments[s, 6] != 0
+        tree = integers_at(segments[s, 6], count if is_tree else 0, NUM_COLUMNS)
         for m in range(count):
-            row, angles = projected[first + m], rotation[position + m]
+            row, angles = projected[first + m], rotation[position + (tree[m, DEPTH] if is_tree else m)]
             for head in range(num_heads):
                 at = (first + m) * width + head * dim
                 norm_and_rotate(row, head * dim, scales[head], eps, angles, queries, at)
@@ -249,12 +324,7 @@ def attend(
         begin, end = take_share(costs, part, num_threads)
         for unit in range(begin, end):
             s, start = chunks[unit, 0], chunks[unit, 1]
-            position, capacity, num_rows = (
-                segments[s, 2],
-                segments[s, 5],
-                min(ROW_CHUNK, segments[s, 1] - start),
-            )
-            last = segments[s, 1] if is_block else start + num_rows
+            count, position, capacity = segments[s, 1], segments[s, 2], segments[s, 5]
             _attend_chunk(
                 queries,
                 projected,
@@ -264,9 +334,11 @@ def attend(
                 dim,
                 capacity,
                 segments[s, 0] + start,
-                num_rows,
-                position + start,
-                position + last,
+                min(ROW_CHUNK, count - start),
+                position,
+                count,
+                start,
+                integers_at(segments[s, 6], count if segments[s, 6] != 0 else 0, NUM_COLUMNS),
                 is_block,
                 window,
                 out,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot_kernels.cpu_memory import address_of
+from specpilot_kernels.row_tree import RowTree
 
 __all__ = ["KV_BLOCK_TOKENS", "KvMemory", "KvPart", "KvSegments"]
 
@@ -18,7 +19,9 @@ KV_BLOCK_TOKENS = 256
 
 
 class KvMemory:
-    """Keys and values of one sequence in all its attention layers. They grow up to ``max_tokens``.
+    """Keys and values of one sequence in all its attention layers.
+
+    They grow up to ``max_tokens``, and past it where the rows of a tree, which take a slot each, do not fit.
 
     Attributes
     ----------
@@ -40,23 +43,37 @@ class KvMemory:
         return self.buffer.nbytes
 
     def reserve(self, num_tokens: int) -> None:
-        """Make room for so many tokens in all, at most ``max_tokens``; the ones held move along."""
+        """Make room for so many tokens and rows in all; the ones held move along."""
         held = self.capacity
         if num_tokens > held:
             wanted = -(-max(num_tokens, 2 * held) // KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS
             layers, two, groups, _, dim = self.buffer.shape
-            larger = np.zeros((layers, two, groups, min(wanted, self._max_tokens), dim), np.float32)
+            capacity = min(wanted, max(num_tokens, self._max_tokens))
+            larger = np.zeros((layers, two, groups, capacity, dim), np.float32)
             larger[:, :, :, :held] = self.buffer
             self.buffer = larger
+
+    def keep_path(self, position: int, rows: NDArray[np.int64]) -> None:
+        """Move what rows wrote to where it stands in a chain: row ``rows[i]`` from ``position + rows[i]`` to
+        ``position + i``. ``rows`` increases."""
+        moved = np.flatnonzero(rows != np.arange(len(rows)))
+        if len(moved):
+            # What is indexed by an array is copied before it is written.
+            self.buffer[:, :, :, position + moved] = self.buffer[:, :, :, position + rows[moved]]
 
 
 @dataclass(frozen=True, eq=False)
 class KvPart:
-    """Rows of one sequence among those of others; the first stands at ``position``."""
+    """Rows of one sequence among those of others; the first stands at ``position``.
+
+    Each takes a slot of the cache, in order. Without a tree they follow each other; with one, row i stands at
+    ``position`` plus its depth and sees, after the tokens before ``position``, its path from the root.
+    """
 
     memory: KvMemory
     num_rows: int
     position: int
+    tree: RowTree | None = None
 
 
 class KvSegments:
@@ -64,8 +81,9 @@ class KvSegments:
 
     Attributes
     ----------
-    tables : array, int64, (layers, sequences, 6)
-        First row, number of rows, position of the first, addresses of keys and values, capacity.
+    tables : array, int64, (layers, sequences, 7)
+        First row, number of rows, position of the first, addresses of keys and values, capacity, address of the
+        tree's table (0 for a chain).
     num_rows, num_positions, num_seen : int
         Rows of all sequences; the highest position, plus one; rows times tokens before them, for the choice of threads.
     """
@@ -87,15 +105,22 @@ class KvSegments:
                     f"position: got {part.num_rows} rows at {part.position}, expected rows from 0 to {capacity}, the "
                     "capacity of the cache"
                 )
+            tree, height = 0, part.num_rows
+            if part.tree is not None:
+                tree, height = part.tree.address, part.tree.height
+                if part.tree.num_rows != part.num_rows:
+                    raise ValueError(
+                        f"segments: got a tree of {part.tree.num_rows} rows, expected {part.num_rows}"
+                    )
             address, half = address_of(buffer), 4 * self.num_groups * capacity * self.dim
             rows.append(
                 (
-                    (self.num_rows, part.num_rows, part.position, address, address + half, capacity),
-                    (0, 0, 0, 2 * half, 2 * half, 0),
+                    (self.num_rows, part.num_rows, part.position, address, address + half, capacity, tree),
+                    (0, 0, 0, 2 * half, 2 * half, 0, 0),
                 )
             )
             self.num_rows += part.num_rows
-            self.num_positions = max(self.num_positions, end)
+            self.num_positions = max(self.num_positions, part.position + height)
             self.num_seen += part.num_rows * end
         table = np.array(rows, np.int64)
         layers = np.arange(num_layers)[:, None, None]

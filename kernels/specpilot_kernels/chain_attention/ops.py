@@ -77,7 +77,7 @@ def chain_attention(
             f"position: got {num_rows} rows at {position}, expected rows from 0 to {min(capacity, rotation.shape[0])}, "
             "the smaller of cache capacity and rotary table"
         )
-    segments = np.array([[0, num_rows, position, address_of(keys), address_of(values), capacity]])
+    segments = np.array([[0, num_rows, position, address_of(keys), address_of(values), capacity, 0]])
     return _attend(
         projected, segments, num_groups, dim, num_rows * end, scales, rotation, eps, out, is_block, window
     )
@@ -100,7 +100,7 @@ def batch_attention(
     projected : array, (M, ...)
         The rows of a sequence in order, one sequence behind the other.
     segments
-        Which rows are whose, and the caches.
+        Which rows are whose, and the caches. Rows of a tree get the bits that their root path has as a chain.
     layer : int
         Index into the caches.
     scales, rotation, eps, window

@@ -11,8 +11,9 @@ import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_memory import floats_at, take_share
+from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
 from specpilot_kernels.gdn_rows.cpu_head import prepare, replay_head, run_head
+from specpilot_kernels.row_tree import NUM_COLUMNS
 
 __all__ = ["commit_rows", "run_rows"]
 
@@ -29,6 +30,22 @@ def _of_sequence(rows: Any, first: int, count: int, num_groups: int, width: int)
     """A sequence's part, (groups, rows, width), of an array that has the sequences one behind the other."""
     size = num_groups * width
     return rows[first * size : (first + count) * size].reshape((num_groups, count, width))
+
+
+@inlined
+def _tree_of(segments: Any, s: int) -> Any:
+    """The table of a sequence's tree; without rows for a chain."""
+    return integers_at(segments[s, 5], segments[s, 1] if segments[s, 5] != 0 else 0, NUM_COLUMNS)
+
+
+@inlined
+def _move_up(rows: Any, path: Any) -> None:
+    """Row ``path[i]`` of every group, (groups, rows, width), to row i; ``path`` increases."""
+    for group in range(rows.shape[0]):
+        for i in range(path.shape[0]):
+            if path[i] != i:
+                for j in range(rows.shape[2]):
+                    rows[group, i, j] = rows[group, path[i], j]
 
 
 @kernel(
@@ -68,6 +85,7 @@ def run_rows(
         prepare(
             projected,
             first,
+            _tree_of(segments, s),
             floats_at(segments[s, 3], num_before * num_channels),
             taps,
             rate,
@@ -91,6 +109,8 @@ def run_rows(
             run_head(
                 floats_at(segments[s, 2], state_size),
                 segments[s, 4] == 0,
+                _tree_of(segments, s),
+                segments[s, 6],
                 _of_sequence(queries, first, count, num_groups, key_dim),
                 _of_sequence(keys, first, count, num_groups, key_dim),
                 _of_sequence(written, first, count, num_groups, width),
@@ -119,10 +139,11 @@ def run_rows(
             _copy(_of_sequence(decay, first, count, num_groups, per_group).reshape(-1), pending, at)
 
 
-@kernel("void(i8[:,:,::1], i8[::1], i8, i8, i8, i8, i8, i8)", parallel=True)
+@kernel("void(i8[:,:,::1], i8[::1], i8[::1], i8, i8, i8, i8, i8, i8)", parallel=True)
 def commit_rows(
     tables: Any,
     num_kept: Any,
+    kept_rows: Any,
     num_groups: int,
     per_group: int,
     key_dim: int,
@@ -130,12 +151,16 @@ def commit_rows(
     num_before: int,
     num_threads: int,
 ) -> None:
-    """Decide the first ``num_kept`` pending rows of every sequence, in all layers."""
+    """Decide ``num_kept`` pending rows of every sequence, in all layers.
+
+    Which ones, ``kept_rows`` says, one sequence behind the other. They move to the front and are then a chain.
+    """
     num_layers, num_segments, _ = tables.shape
     num_heads, width = num_groups * per_group, per_group * value_dim
     num_channels = 2 * num_groups * key_dim + num_groups * width
     window_size = num_before * num_channels
     costs = np.empty(num_layers * num_segments, np.int64)
+    ends = np.cumsum(num_kept)
     for unit in range(costs.shape[0]):
         segment = unit % num_segments
         is_pending = tables[0, segment, 4] != 0 and num_kept[segment] > 0
@@ -160,6 +185,12 @@ def commit_rows(
                 at += sizes[2]
                 decay = pending[at : at + sizes[3]].reshape((num_groups, count, per_group))
                 state = floats_at(tables[layer, s, 2], num_groups * key_dim * width)
+                path = kept_rows[ends[s] - kept : ends[s]]
+                if path[kept - 1] != kept - 1:
+                    _move_up(pending[window_size : sizes[0]].reshape((1, count, num_channels)), path)
+                    _move_up(keys, path)
+                    _move_up(written, path)
+                    _move_up(decay, path)
                 for head in range(num_heads):
                     replay_head(state, keys, written, decay, head, kept)
                 seen = pending[kept * num_channels : kept * num_channels + window_size]

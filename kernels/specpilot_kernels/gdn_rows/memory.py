@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot_kernels.cpu_memory import address_of
+from specpilot_kernels.row_tree import RowTree
 
 __all__ = ["GdnMemory", "GdnPart", "GdnSegments", "GdnShape"]
 
@@ -75,11 +76,15 @@ class GdnMemory:
 
 @dataclass(frozen=True, eq=False)
 class GdnPart:
-    """Rows of one sequence among those of others. Decided rows advance the state at once."""
+    """Rows of one sequence among those of others. Decided rows advance the state at once.
+
+    Without a tree the rows follow each other; with one each follows its parent. A tree is never decided.
+    """
 
     memory: GdnMemory
     num_rows: int
     is_decided: bool
+    tree: RowTree | None = None
 
 
 class GdnSegments:
@@ -87,13 +92,15 @@ class GdnSegments:
 
     Attributes
     ----------
-    tables : array, int64, (layers, sequences, 5)
-        First row, number of rows, addresses of state, window and pending rows (0 for decided ones).
+    parts : tuple of GdnPart
+    tables : array, int64, (layers, sequences, 7)
+        First row, number of rows, addresses of state, window and pending rows (0 for decided ones), address of the
+        tree's table (0 for a chain), slots its walk needs (1 for a chain).
     """
 
     def __init__(self, parts: Sequence[GdnPart]) -> None:
         """Every memory has room for its undecided rows (:meth:`GdnMemory.make_room`) and stands here once."""
-        self._parts = parts  # They keep the memory alive.
+        self.parts = tuple(parts)  # They keep the memory alive.
         self.shape = shape = parts[0].memory.shape
         num_layers = parts[0].memory.num_layers
         first, rows = 0, []
@@ -104,13 +111,16 @@ class GdnSegments:
                 raise ValueError(f"segments: got layers of {memory.shape} beside {shape}; expected one shape")
             if part.num_rows < 1 or (undecided and memory.pending.size < num_layers * size):
                 raise ValueError(f"segments: no room for {part.num_rows} rows; expected make_room before")
-            pending = address_of(memory.pending) if undecided else 0
-            rows.append(
-                (
-                    (first, part.num_rows, address_of(memory.recurrent), address_of(memory.window), pending),
-                    (0, 0, memory.recurrent[0].nbytes, memory.window[0].nbytes, 4 * size if undecided else 0),
+            if part.tree is not None and (part.is_decided or part.tree.num_rows != part.num_rows):
+                raise ValueError(
+                    f"segments: got a tree of {part.tree.num_rows} rows for {part.num_rows}, decided: "
+                    f"{part.is_decided}; expected as many undecided ones"
                 )
-            )
+            tree = (0, 1) if part.tree is None else (part.tree.address, part.tree.num_slots)
+            pending = address_of(memory.pending) if undecided else 0
+            addresses = address_of(memory.recurrent), address_of(memory.window), pending
+            layer_bytes = memory.recurrent[0].nbytes, memory.window[0].nbytes, 4 * size if undecided else 0
+            rows.append(((first, part.num_rows, *addresses, *tree), (0, 0, *layer_bytes, 0, 0)))
             first += part.num_rows
         self.num_rows = first
         table = np.array(rows, np.int64)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from specpilot_kernels.cpu_jit import num_threads
 from specpilot_kernels.gdn_rows.cpu_numba import commit_rows, run_rows
-from specpilot_kernels.gdn_rows.memory import GdnSegments, GdnShape
+from specpilot_kernels.gdn_rows.memory import GdnPart, GdnSegments, GdnShape
+from specpilot_kernels.row_tree import is_path
 
 __all__ = ["GdnWeights", "gdn_commit", "gdn_rows"]
 
@@ -83,7 +84,8 @@ def gdn_rows(
         out = rms_norm(o) norm_weight silu(z)
 
     A row depends on the rows of its sequence before it and on nothing else: its bits change neither with the other
-    sequences nor with how many rows run at once.
+    sequences nor with how many rows run at once. In a tree, "before" means its ancestors: convolution and recurrence
+    run along its root path, from the committed state, with the bits of that path as a chain.
 
     Parameters
     ----------
@@ -123,27 +125,37 @@ def gdn_rows(
     return out
 
 
-def gdn_commit(segments: GdnSegments, num_kept: Sequence[int]) -> None:
-    """Decide the first ``num_kept[i]`` pending rows of sequence i in all layers, and drop the others.
+def gdn_commit(segments: GdnSegments, kept: Sequence[int | NDArray[np.int64]]) -> None:
+    """Decide pending rows of every sequence in all layers, and drop the others.
 
     State and window are then bit for bit what running these rows alone would have left. Sequences whose rows were
     decided from the start stay as they are.
 
+    Parameters
+    ----------
+    segments
+        Those that the rows ran with.
+    kept
+        Of every sequence, how many of its rows, from the first on, or which ones: an increasing int64 array, from the
+        root from parent to child.
+
     Raises
     ------
     ValueError
-        Not one number a sequence, or more rows than it ran.
+        Not one entry a sequence, a number of rows that it did not run or that is no path of its tree, or rows that
+        are none.
     """
     counts = segments.tables[0, :, 1].tolist()
-    if len(num_kept) != len(counts) or any(
-        not 0 <= kept <= count for kept, count in zip(num_kept, counts, strict=True)
-    ):
-        raise ValueError(f"num_kept: got {list(num_kept)}, expected 0 to {counts}, the rows of each sequence")
-    shape, kept = segments.shape, np.array(num_kept, np.int64)
-    work = 2 * int(kept.sum()) * len(segments.tables) * shape.num_groups * shape.key_dim * shape.width
+    if len(kept) != len(counts):
+        raise ValueError(f"kept: got {len(kept)} entries, expected {len(counts)}, one a sequence")
+    paths = [_kept_rows(part, rows) for part, rows in zip(segments.parts, kept, strict=True)]
+    num_kept = np.array([len(path) for path in paths], np.int64)
+    shape = segments.shape
+    work = 2 * int(num_kept.sum()) * len(segments.tables) * shape.num_groups * shape.key_dim * shape.width
     commit_rows(
         segments.tables,
-        kept,
+        num_kept,
+        np.concatenate(paths),
         shape.num_groups,
         shape.per_group,
         shape.key_dim,
@@ -151,3 +163,17 @@ def gdn_commit(segments: GdnSegments, num_kept: Sequence[int]) -> None:
         shape.conv_size - 1,
         num_threads(work),
     )
+
+
+def _kept_rows(part: GdnPart, kept: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Row numbers; ValueError if they are not a path from the sequence's first row on."""
+    if not isinstance(kept, np.ndarray):
+        if not 0 <= kept <= part.num_rows:
+            raise ValueError(f"kept: got {kept}, expected 0 to {part.num_rows}, the rows of the sequence")
+        kept = np.arange(kept)
+    if not is_path(kept, part.num_rows, part.tree):
+        raise ValueError(
+            f"kept: got rows {kept.tolist()} of {part.num_rows}, expected int64 numbers from 0, the root, on, each the "
+            "parent of the next"
+        )
+    return kept

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from specpilot.engines.mechanisms import MAX_TREE_NODES, Builder
 from specpilot_service.schemas.base import RequestModel, ResponseModel
 from specpilot_service.schemas.neutral import STREAM_NEUTRAL, drop_neutral
 from specpilot_service.schemas.response_format import ResponseFormat
@@ -48,9 +49,16 @@ class StreamOptions(RequestModel):
 
 
 class Speculation(RequestModel):
-    """Extension: which drafter speculates for this request; ``"none"`` decodes plainly."""
+    """Extension: how this request speculates; what is left out is the server's.
 
-    drafter: str
+    ``drafter`` ``"none"`` decodes plainly. ``builder``, ``nodes`` (verified rows a step, root included) and
+    ``positions`` (drafted positions) are those of :class:`specpilot.engines.mechanisms.Mechanisms`.
+    """
+
+    drafter: str | None = None
+    builder: Builder | None = None
+    nodes: int | None = Field(default=None, ge=1, le=MAX_TREE_NODES)
+    positions: int | None = Field(default=None, ge=1)
 
 
 def _as_stop_list(value: Any) -> Any:
@@ -120,8 +128,14 @@ class Usage(ResponseModel):
 
 
 class SpeculationReport(ResponseModel):
-    """Extension ``specpilot`` of every answer: verify steps and accept length over all its choices."""
+    """Extension ``specpilot`` of every answer: verify steps and accept length over all its choices.
+
+    ``mechanisms`` counts the steps by what they did (``StepRecord.mechanism``); ``fallback`` says why the answer does
+    not speculate as it was asked to, null when it does.
+    """
 
     drafter: str
     num_steps: int
     tau: float | None
+    mechanisms: dict[str, int] = Field(default={})
+    fallback: str | None = None
