@@ -36,7 +36,7 @@ class SidecarSettings(BaseSettings):
     )
 
     state: Path = Field(
-        default_factory=lambda: Path.home() / ".local" / "state" / "specpilot",
+        default=Path("~/.local/state/specpilot"),
         description="folder of the state; one sidecar at a time",
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="address of the gateway")
@@ -49,6 +49,9 @@ class SidecarSettings(BaseSettings):
         default=None,
         min_length=1,
         description="profile of the first start; later the current revision counts",
+    )
+    models: Path = Field(
+        default=Path("/models"), description="folder with the folders of targets and drafters"
     )
     gpu: str | None = Field(
         default=None, min_length=1, description="GPU to resolve profiles for; default: what is found"

@@ -36,10 +36,13 @@ def entry_hash(
 
 
 class AuditLog:
-    """``on_entry`` is called with every entry once its transaction is durable."""
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._on_entry: Callable[[AuditEntry], None] = lambda entry: None
 
-    def __init__(self, database: Database, on_entry: Callable[[AuditEntry], None]) -> None:
-        self._database, self._on_entry = database, on_entry
+    def listen(self, on_entry: Callable[[AuditEntry], None]) -> None:
+        """Call this with every entry once its transaction is durable, on the thread that made it."""
+        self._on_entry = on_entry
 
     def append(self, actor: str, action: str, subject: str, **detail: Any) -> AuditEntry:
         """Add one entry; inside the transaction of the change that it records."""
@@ -81,12 +84,14 @@ class AuditLog:
     def walk(self) -> Iterator[AuditEntry]:
         """All entries, oldest first, read page by page."""
         last = 0
-        while rows := self._database.rows(
-            "SELECT * FROM audit_log WHERE seq > ? ORDER BY seq LIMIT ?", last, _PAGE
-        ):
-            for row in rows:
-                yield _entry(row)
-            last = rows[-1]["seq"]
+        while entries := self.after(last):
+            yield from entries
+            last = entries[-1].seq
+
+    def after(self, seq: int) -> list[AuditEntry]:
+        """A page of the entries behind this one, oldest first."""
+        rows = self._database.rows("SELECT * FROM audit_log WHERE seq > ? ORDER BY seq LIMIT ?", seq, _PAGE)
+        return [_entry(row) for row in rows]
 
     def verify(self) -> ChainReport:
         """Recompute all hashes."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from specpilot.errors import ConfigError
-from specpilot_service.schemas.admin_access import AuditEntry
 from specpilot_service.sidecar.store.audit_log import AuditLog
 from specpilot_service.sidecar.store.crashes import Crashes
 from specpilot_service.sidecar.store.database import Database
@@ -33,8 +32,6 @@ class StateStore:
     ----------
     folder
         Made with mode 0700 if it does not exist.
-    on_entry
-        Called on the store's thread with every audit entry.
 
     Raises
     ------
@@ -42,7 +39,7 @@ class StateStore:
         If another process uses the folder, or its database cannot be read.
     """
 
-    def __init__(self, folder: Path, on_entry: Callable[[AuditEntry], None] = lambda entry: None) -> None:
+    def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,7 +56,7 @@ class StateStore:
             ) from None
         self.folder = folder
         self.database = Database(folder / "state.sqlite3")
-        self.audit_log = AuditLog(self.database, on_entry)
+        self.audit_log = AuditLog(self.database)
         self.keys = Keys(self.database, self.audit_log)
         self.revisions = Revisions(self.database, self.audit_log)
         self.switches = Switches(self.database, self.audit_log)
