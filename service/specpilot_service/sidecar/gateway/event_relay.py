@@ -1,7 +1,8 @@
 """Events of a stream on their way through: cut at event borders, counted, otherwise untouched.
 
 The bytes are not parsed. Only whole events are passed on, so a stream that breaks in the middle of one ends with an
-error frame and not with half a JSON object.
+error frame and not with half a JSON object. The comment in which the embedded engine reports a stream's usage is taken
+out: a client sees usage only if it asked for it itself.
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["USAGE_COMMENT", "EventRelay", "TokenUsage", "read_usage"]
+from specpilot_service.streaming import USAGE_COMMENT
 
-USAGE_COMMENT = b": specpilot-usage "
-"""Comment in which the embedded engine reports a stream's usage to a gateway that asks for it (header
-``X-SpecPilot-Usage``). It is taken out here, so a client sees usage only if it asked for it itself."""
+__all__ = ["EventRelay", "TokenUsage", "read_usage"]
 
 _USAGE_MARK = b'"usage":{'
 _DONE = b"data: [DONE]"

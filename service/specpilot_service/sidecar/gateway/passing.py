@@ -15,7 +15,7 @@ from specpilot_service.sidecar.gateway.exchange import Broken, Exchange, Unreach
 from specpilot_service.sidecar.gateway.router import Flight, Lease, Router
 from specpilot_service.sidecar.metrics import SidecarMetrics
 from specpilot_service.sidecar.settings import SidecarSettings
-from specpilot_service.streaming import event_frame
+from specpilot_service.streaming import USAGE_HEADER, event_frame
 
 __all__ = ["Passing"]
 
@@ -94,7 +94,7 @@ class Passing:
                 [
                     ("content-type", "application/json"),
                     ("x-request-id", self._request_id),
-                    ("x-specpilot-usage", "comment"),
+                    (USAGE_HEADER, "comment"),
                 ],
                 self._call.body,
             )
