@@ -96,8 +96,9 @@ async def sidecar_killed_in_a_switch(folder: Path) -> Row:
                 continue
             place = folder / f"{state}-{mode}"
             with run_sidecar_process(place) as sidecar:
+                reading = asyncio.create_task(asyncio.sleep(0, StreamResult()))
                 if state == "draining":  # an open stream keeps it there
-                    asyncio.create_task(
+                    reading = asyncio.create_task(
                         read_stream(sidecar.address, {"max_tokens": 500, "fake": {"delay_s": 0.02}})
                     )
                     await asyncio.sleep(0.2)
@@ -110,6 +111,7 @@ async def sidecar_killed_in_a_switch(folder: Path) -> Row:
                 engines = [engine["pid"] for engine in sidecar.admin.get("/engine").json()["instances"]]
                 sidecar.kill()
                 num_kills += 1
+                await asyncio.gather(reading)
             with run_sidecar_process(place) as sidecar:
                 await asyncio.sleep(0.3)
                 switch = sidecar.admin.get(f"/switches/{switch_id}").json()

@@ -1,9 +1,9 @@
 """A program that speaks OpenAI's streams on loopback and fails on request: for failure and load, where a model would
 only be slow. It ends by itself after ``--lifetime-s``.
 
-A request's field ``fake`` says what happens: ``delay_s`` between events, ``head_delay_s`` before the head, ``is_stamped``
-(events carry ``time.monotonic_ns`` of their sending), ``how``: die, reset, no_done, error, hang, status, gate (wait until
-``/fake/open`` is asked for).
+A request's field ``fake`` says what happens: ``delay_s`` between events, ``head_delay_s`` before the head,
+``is_stamped`` (events carry ``time.monotonic_ns`` of their sending), ``how``: die, reset, no_done, error, hang, status,
+gate (wait until ``/fake/open`` is asked for).
 """
 
 from __future__ import annotations
