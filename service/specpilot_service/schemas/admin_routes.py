@@ -1,6 +1,7 @@
 """Every route of the admin API: one table for the server, its OpenAPI, the command line and the console.
 
-A route that is not here is not served, and each says which scope it needs: that is how the API denies by default.
+A route that is not here is not served, and each says which scope it needs: that is how the API denies by default. Their
+order counts: of two paths that match, the first answers. ``{profile}`` is an id or a name, and names have a slash in them.
 """
 
 from __future__ import annotations
@@ -72,15 +73,15 @@ ADMIN_ROUTES: tuple[AdminRoute, ...] = (
     # Profiles
     AdminRoute("profiles.list", "GET", "/profiles", "viewer", "All profiles", response=admin.ProfileList),
     AdminRoute(
-        "profiles.show", "GET", "/profiles/{profile}", "viewer", "One profile", response=admin.ProfileDetail
-    ),
-    AdminRoute(
         "profiles.resolved",
         "GET",
         "/profiles/{profile}/resolved",
         "viewer",
         "Command, environment and origins; starts nothing",
         response=admin.ResolvedView,
+    ),
+    AdminRoute(
+        "profiles.show", "GET", "/profiles/{profile}", "viewer", "One profile", response=admin.ProfileDetail
     ),
     # Switches
     AdminRoute("switches.list", "GET", "/switches", "viewer", "Newest first", response=admin.SwitchList),

@@ -115,7 +115,7 @@ def test_the_main_path(tmp_path: Path) -> None:
         wait_until(
             lambda: (
                 "specpilot_accept_length_tokens_count"
-                in admin.get("http://127.0.0.1:%d/metrics" % admin_port).text
+                in admin.get(f"http://127.0.0.1:{admin_port}/metrics").text
             ),
             "the engine's own metrics are there",
         )

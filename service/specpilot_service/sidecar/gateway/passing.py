@@ -55,6 +55,9 @@ class Passing:
         task = asyncio.current_task()
         assert task is not None
         flight.task = task
+        if flight.cut_by is not None:  # before this task ran for the first time
+            await self._client.fail(flight.cut_by)
+            return
         beside = [asyncio.create_task(self._watch(flight))]
         if self._call.is_stream:
             beside.append(asyncio.create_task(self._client.keep_alive(self._settings.keep_alive_s)))
