@@ -59,7 +59,7 @@ class SidecarSettings(BaseSettings):
     engine_url: str | None = Field(
         default=None,
         pattern=r"^http://[^/]+/?$",
-        description="engine that somebody else runs, as http://HOST:PORT; nothing is started then",
+        description="engine that somebody else runs, as an http URL of host and port; nothing is started then",
     )
     max_in_flight: int = Field(default=64, ge=1, le=10_000, description="open requests of one engine")
     max_queued: int = Field(default=256, ge=0, le=100_000, description="requests that wait; more get 429")

@@ -143,7 +143,7 @@ def test_wrong_settings_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
     cases: list[tuple[list[str], dict[str, str], str]] = [
         (["--prot", "1"], {}, "--prot"),
         (["--open", "--host", "0.0.0.0"], {}, "loopback"),
-        (["--engine-url", "https://x"], {}, "engine_url"),
+        (["--engine-url", "https://127.0.0.1:1"], {}, "engine_url"),
         ([], {"SPECPILOT_ADMIN_PROT": "1"}, "SPECPILOT_ADMIN_PORT"),
         (["--state", "/proc/nowhere"], {}, "/proc/nowhere"),
     ]

@@ -92,8 +92,8 @@ class Lease:
 
 
 class Router:
-    """``is_holding`` says whether requests wait while no engine is routed; else they are refused at once. ``cards`` are the
-    models of the engines routed last, by name."""
+    """``is_holding`` says whether requests wait while no engine is routed; else they are refused at once. ``cards``
+    are the models of the engines routed last, by name."""
 
     def __init__(self, max_queued: int) -> None:
         self.max_queued = max_queued
