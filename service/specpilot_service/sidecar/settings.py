@@ -70,7 +70,7 @@ class SidecarSettings(BaseSettings):
         default=10.0, ge=0.05, description="a stream silent for so long gets a comment"
     )
     engine_timeout_s: float = Field(
-        default=300.0, gt=0, description="an engine that sends nothing for so long has failed on the request"
+        default=600.0, gt=0, description="an engine that sends nothing for so long has failed on the request"
     )
     stall_timeout_s: float = Field(
         default=60.0, gt=0, description="a client that takes no bytes for so long is cut off"
