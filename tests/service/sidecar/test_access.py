@@ -39,7 +39,10 @@ def every_admin_route(server: LiveSidecar) -> list[tuple[str, str]]:
 
     app = create_admin_app(server.sidecar)
     found = [
-        (method, plain_path(r.path)) for r in app.routes if isinstance(r, APIRoute) for method in r.methods
+        (method, plain_path(r.path))
+        for r in app.routes
+        if isinstance(r, APIRoute)
+        for method in r.methods or ()
     ]
     assert len(found) >= len(ADMIN_ROUTES)
     return [

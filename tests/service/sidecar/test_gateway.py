@@ -22,7 +22,7 @@ DONE = "data: [DONE]"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSidecar]:
-    settings = {"keep_alive_s": 0.1, "breaker_failures": 1000}
+    settings: dict[str, Any] = {"keep_alive_s": 0.1, "breaker_failures": 1000}
     with run_sidecar(tmp_path_factory.mktemp("state"), [fake_profile("plain")], **settings) as server:
         yield server
 
@@ -214,7 +214,7 @@ def test_resets_before_the_first_byte_leak_no_place(tmp_path: Path) -> None:
 
 
 def test_the_breaker_opens_on_failures_and_not_on_refusals(tmp_path: Path) -> None:
-    settings = {"breaker_failures": 2, "breaker_cooldown_s": 0.3}
+    settings: dict[str, Any] = {"breaker_failures": 2, "breaker_cooldown_s": 0.3}
     with run_sidecar(tmp_path, [fake_profile("plain")], **settings) as server:
         for _ in range(5):
             assert ask(server, fake={"how": "status", "status": 400}).status_code == 400
@@ -230,7 +230,7 @@ def test_the_breaker_opens_on_failures_and_not_on_refusals(tmp_path: Path) -> No
 
 
 def test_an_engine_that_hangs_is_given_up(tmp_path: Path) -> None:
-    settings = {"engine_timeout_s": 0.5, "breaker_failures": 1, "breaker_cooldown_s": 3600}
+    settings: dict[str, Any] = {"engine_timeout_s": 0.5, "breaker_failures": 1, "breaker_cooldown_s": 3600}
     with run_sidecar(tmp_path, [fake_profile("plain")], **settings) as server:
         answer = ask(server, fake={"how": "hang"})
         assert answer.status_code == 504 and answer.json()["error"]["code"] == "engine_failed"

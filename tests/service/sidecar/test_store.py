@@ -197,7 +197,7 @@ def test_kill_9_loses_nothing_that_was_told(tmp_path: Path) -> None:
 def test_threads_share_a_database(store: StateStore) -> None:
     threads = [
         threading.Thread(
-            target=lambda n=n: [store.keys.add(f"{n}-{i}", bytes(32), KEY, "t") for i in range(10)]  # type: ignore[misc]
+            target=lambda n=n: [store.keys.add(f"{n}-{i}", bytes(32), KEY, "t") for i in range(10)]
         )
         for n in range(4)
     ]

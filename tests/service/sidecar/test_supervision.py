@@ -25,7 +25,7 @@ def ask(server: LiveSidecar, **fields: Any) -> httpx.Response:
 
 def engine(server: LiveSidecar) -> dict[str, Any]:
     (found,) = server.call("GET", "/engine")["instances"]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def test_a_killed_engine_is_told_kept_and_replaced(tmp_path: Path) -> None:
