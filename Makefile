@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 NVCC ?= nvcc
 
-.PHONY: help env serve test lint format bench kernels clean
+.PHONY: help env serve test lint format bench soak kernels clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,8 +32,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
 	@touch $@
 
-serve: env ## start the OpenAI endpoint on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
-	$(BIN)/specpilot serve $(SERVE_ARGS)
+serve: env ## start OpenAI endpoint and admin API on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
+	$(BIN)/specpilot up --open --log-format text $(SERVE_ARGS)
 
 lint: env ## ruff and mypy
 	$(BIN)/ruff check .
@@ -56,6 +56,9 @@ kernels: ## build the CUDA kernels with nvcc 12.8 or newer; without nvcc nothing
 	$(NVCC) -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a --shared -Xcompiler -fPIC -cudart static \
 	    -o kernels/specpilot_kernels/built/specpilot_sm90.so kernels/specpilot_kernels/w12_gemm/sm90.cu && \
 	echo "make kernels: kernels/specpilot_kernels/built/specpilot_sm90.so"
+
+soak: env ## reliability and cost of the gateway, on loopback, in minutes; prints a table (not part of `make test`)
+	$(BIN)/python -m tests.soak
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

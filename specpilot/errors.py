@@ -2,6 +2,7 @@
 
 SpecPilotError
 ├── ConfigError       a setting, file or environment value is wrong         (also ValueError)
+│   └── AmbiguousError  more than one thing answers to a name or an identity
 ├── CheckpointError   a model folder is damaged, incomplete or does not fit (also ValueError)
 ├── RequestError      the caller's request cannot be served as asked        (also ValueError)
 ├── Unsupported       well-formed, but this build or device cannot do it
@@ -16,6 +17,7 @@ A message says what, got, expected, and what to do. The service maps this tree t
 from __future__ import annotations
 
 __all__ = [
+    "AmbiguousError",
     "Cancelled",
     "CheckpointError",
     "ConfigError",
@@ -34,6 +36,14 @@ class SpecPilotError(Exception):
 
 class ConfigError(SpecPilotError, ValueError):
     """A setting, file or environment value is wrong."""
+
+
+class AmbiguousError(ConfigError):
+    """More than one thing answers to a name or an identity; ``candidates`` are their names."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.candidates = candidates
 
 
 class CheckpointError(SpecPilotError, ValueError):

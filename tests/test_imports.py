@@ -31,7 +31,7 @@ PART_LEVELS = {
             ["sampling"],
             ["refengine"],
             ["models"],
-            ["replay", "forcing"],
+            ["replay", "forcing", "profiles"],
             ["controller", "memory"],
             ["rounds"],
             ["sglang_plugin", "bench", "cli", "conformance"],
