@@ -115,8 +115,12 @@ def make_files() -> dict[Path, str]:
 def main() -> int:
     files = make_files()
     if "--check" in sys.argv[1:]:
-        stale = [path.name for path, text in files.items() if not path.is_file() or path.read_text("utf-8") != text]
-        print("\n".join(f"{name} is stale; run python helm/generate_docs.py" for name in stale), file=sys.stderr)
+        stale = [
+            path.name for path, text in files.items() if not path.is_file() or path.read_text("utf-8") != text
+        ]
+        print(
+            "\n".join(f"{name} is stale; run python helm/generate_docs.py" for name in stale), file=sys.stderr
+        )
         return 1 if stale else 0
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

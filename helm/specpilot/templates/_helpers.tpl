@@ -71,7 +71,7 @@ seccompProfile:
 
 {{/* Probes of a start-up budget: the threshold is the budget over the period, rounded up. */}}
 {{- define "specpilot.startupThreshold" -}}
-{{- divf (.Values.engine.startupBudgetSeconds | float64) 5.0 | ceil | int -}}
+{{- div (add (int .Values.engine.startupBudgetSeconds) 4) 5 -}}
 {{- end -}}
 
 {{/* The state volume ties a new pod to the node of the old one, or to its end. */}}
