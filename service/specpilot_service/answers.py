@@ -15,7 +15,7 @@ from specpilot.engines.base import CancelToken
 from specpilot_service.formats.base import AnswerFormat, AnswerHead
 from specpilot_service.generation import Tally, decoding
 from specpilot_service.runtime import ServiceRuntime
-from specpilot_service.streaming import event_frame
+from specpilot_service.streaming import USAGE_COMMENT, event_frame
 
 __all__ = ["AnswerJob"]
 
@@ -30,11 +30,15 @@ class AnswerJob:
     ----------
     arrived_at
         ``time.perf_counter`` seconds.
+    tells_usage
+        A stream that does not report usage to its client ends with a comment that does, for the gateway in front
+        (``USAGE_COMMENT``).
     """
 
     runtime: ServiceRuntime
     request_id: str
     arrived_at: float
+    tells_usage: bool = False
 
     def stream(self, answer: AnswerFormat[PartT], cancel: CancelToken) -> Generator[bytes, None, None]:
         """Event frames. The first comes after checks and admission: before it, errors have a status."""
@@ -55,6 +59,8 @@ class AnswerJob:
                     yield event_frame(answer.frame(head, part, report))
         if answer.includes_usage:
             yield event_frame(answer.usage_frame(head, tally.usage(), tally.report()))
+        elif self.tells_usage:
+            yield USAGE_COMMENT + tally.usage().model_dump_json().encode() + b"\n\n"
 
     def whole(self, answer: AnswerFormat[PartT], cancel: CancelToken) -> Generator[bytes, None, None]:
         """The whole answer as one JSON body."""

@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -15,7 +15,9 @@ from specpilot.engines.base import NumericMode
 from specpilot.engines.mechanisms import MAX_TREE_NODES, BatchMechanisms, Builder, GdnForm, Mechanisms
 from specpilot.errors import ConfigError
 
-__all__ = ["ENV_PREFIX", "Settings", "load_settings"]
+__all__ = ["ENV_PREFIX", "Settings", "load_settings", "read_settings"]
+
+SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 ENV_PREFIX = "SPECPILOT_"
 
@@ -143,27 +145,35 @@ class Settings(BaseSettings):
 
 
 def load_settings(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from command-line flags, then variables, then defaults.
+    """Settings from command-line flags, then variables, then defaults. Raises ConfigError."""
+    return read_settings(Settings, arguments, environ)
+
+
+def read_settings(
+    kind: type[SettingsT], arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ
+) -> SettingsT:
+    """Settings of one process.
 
     Raises
     ------
     ConfigError
         For an unknown flag or ``SPECPILOT_*`` variable and for every wrong value, with its name.
     """
-    _refuse_unknown_variables(environ)
+    _refuse_unknown_variables(kind, environ)
     try:
-        return Settings(_cli_parse_args=list(arguments), _cli_exit_on_error=False)  # type: ignore[call-arg]
+        return kind(_cli_parse_args=list(arguments), _cli_exit_on_error=False)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: got {e['input']!r}, {e['msg']}" for e in error.errors()
+            f"{'.'.join(map(str, e['loc']))}: got {e['input']!r}, {e['msg']}" if e["loc"] else e["msg"]
+            for e in error.errors()
         )
         raise ConfigError(f"settings: {problems}") from None
     except SettingsError as error:
         raise ConfigError(f"settings: {error}") from None
 
 
-def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
+def _refuse_unknown_variables(kind: type[BaseSettings], environ: Mapping[str, str]) -> None:
+    known = {ENV_PREFIX + name.upper() for name in kind.model_fields}
     for name in sorted(environ):
         if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
             close = difflib.get_close_matches(name.upper(), sorted(known), n=1)

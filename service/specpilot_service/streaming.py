@@ -13,9 +13,15 @@ from starlette.types import Receive, Scope, Send
 from specpilot_service.errors import error_reply
 from specpilot_service.workers import FrameStream
 
-__all__ = ["EventStream", "event_frame", "until_disconnect"]
+__all__ = ["USAGE_COMMENT", "USAGE_HEADER", "EventStream", "event_frame", "until_disconnect"]
 
 T = TypeVar("T")
+
+USAGE_HEADER = "x-specpilot-usage"
+"""A gateway that counts tokens sends it with the value "comment"; clients need not."""
+
+USAGE_COMMENT = b": specpilot-usage "
+"""Opens the comment that then ends a stream; the usage object follows on the same line."""
 
 
 def event_frame(data: str) -> bytes:

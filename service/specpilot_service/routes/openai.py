@@ -25,7 +25,7 @@ from specpilot_service.schemas import (
     ModelList,
 )
 from specpilot_service.schemas.common import SamplingFields
-from specpilot_service.streaming import EventStream, until_disconnect
+from specpilot_service.streaming import USAGE_HEADER, EventStream, until_disconnect
 from specpilot_service.workers import FrameStream
 
 __all__ = ["create_chat_completion", "create_completion", "get_model", "list_models", "router"]
@@ -72,7 +72,8 @@ async def _answer(
     if body.stream_options is not None and not body.stream:
         raise RequestError("stream_options: only allowed when stream is true", param="stream_options")
     request_id: str = request.state.request_id
-    job = AnswerJob(runtime, f"{id_prefix}-{request_id}", request.state.arrived_at)
+    tells_usage = request.headers.get(USAGE_HEADER) == "comment"
+    job = AnswerJob(runtime, f"{id_prefix}-{request_id}", request.state.arrived_at, tells_usage)
     frames = runtime.workers.submit(lambda cancel: (job.stream if body.stream else job.whole)(answer, cancel))
     try:
         if not body.stream:

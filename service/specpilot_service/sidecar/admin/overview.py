@@ -1,0 +1,78 @@
+"""The state of everything, settings, and live events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import Header
+from fastapi.responses import StreamingResponse
+
+import specpilot
+from specpilot_service.schemas.admin import GateResult, Overview, RevisionView, SettingsView
+from specpilot_service.sidecar.admin.deps import SidecarDep
+from specpilot_service.sidecar.admin.registry import handles
+from specpilot_service.sidecar.core import Sidecar
+from specpilot_service.sidecar.gates import MISSING_GATES
+
+__all__ = ["show_events", "show_overview", "show_settings"]
+
+_KEEP_ALIVE_S = 10.0
+
+
+@handles("overview")
+async def show_overview(sidecar: SidecarDep) -> Overview:
+    store = sidecar.store
+    current = await store.call(store.revisions.current)
+    switches = await store.call(store.switches.all)
+    reason = sidecar.fleet.why_not_ready()
+    return Overview(
+        version=specpilot.__version__,
+        is_ready=not reason,
+        not_ready_because=reason,
+        degraded=_degraded(sidecar),
+        revision=None if current is None else RevisionView.model_validate(current.model_dump()),
+        switch=switches[0] if switches else None,
+        engine=sidecar.fleet.status(),
+        traffic=sidecar.traffic.now(),
+        ceiling=_verdict("ceiling", current),
+        audit=_verdict("audit", current),
+    )
+
+
+def _verdict(name: str, revision: RevisionView | None) -> GateResult:
+    found = [] if revision is None else [gate for gate in revision.gates if gate.name == name]
+    return found[-1] if found else MISSING_GATES[name].result()
+
+
+def _degraded(sidecar: Sidecar) -> list[str]:
+    found = []
+    for engine in sidecar.fleet.engines:
+        if engine.state in ("backing_off", "failed"):
+            found.append(f"engine {engine.id}: {engine.detail}")
+        elif engine.num_restarts:
+            found.append(f"engine {engine.id}: started again {engine.num_restarts} times")
+    return found
+
+
+@handles("settings")
+async def show_settings(sidecar: SidecarDep) -> SettingsView:
+    return SettingsView(settings=sidecar.settings.model_dump(mode="json"))
+
+
+@handles("events")
+async def show_events(
+    sidecar: SidecarDep, last_event_id: Annotated[str | None, Header()] = None
+) -> StreamingResponse:
+    after_id = int(last_event_id) if last_event_id is not None and last_event_id.isdecimal() else None
+
+    async def frames() -> AsyncIterator[str]:
+        yield ": events follow\n\n"
+        async for event in sidecar.bus.read(after_id, _KEEP_ALIVE_S):
+            if event is None:
+                yield ": keep-alive\n\n"
+            else:
+                yield f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
+
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)

@@ -1,0 +1,3 @@
+"""Engine processes: started, watched, probed, stopped."""
+
+__all__: list[str] = []

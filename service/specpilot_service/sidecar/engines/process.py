@@ -1,0 +1,122 @@
+"""One engine process: its port, environment, log file and end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from specpilot_service.settings import ENV_PREFIX
+
+__all__ = ["EngineProcess", "end_leftovers", "free_port", "last_lines", "with_port"]
+
+_LAUNCHER = Path(__file__).with_name("launch.py")
+_MARK = "ENGINE_OF_SIDECAR"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def with_port(command: Sequence[str], port: int) -> list[str]:
+    """The command with this value behind ``--port`` and loopback behind ``--host``; added where they are missing."""
+    found = list(command)
+    for flag, value in (("--host", "127.0.0.1"), ("--port", str(port))):
+        if flag in found[:-1]:
+            found[found.index(flag) + 1] = value
+        else:
+            found += [flag, value]
+    return found
+
+
+def _mark_of(state: Path) -> str:
+    return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:32]
+
+
+def end_leftovers(state: Path) -> list[int]:
+    """Kill processes of an earlier sidecar of this state folder that outlived it; their ids.
+
+    They are known by a mark in their environment, so a process that merely has the id of an old engine is left alone.
+    """
+    mark = f"{_MARK}={_mark_of(state)}".encode()
+    ended = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+                ended.append(int(folder.name))
+    return ended
+
+
+def last_lines(path: Path, num_lines: int) -> tuple[list[str], bool]:
+    """The last lines of a log, and whether older ones were left out; none if there is no such file."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            kept: deque[str] = deque(maxlen=num_lines)
+            num_read = 0
+            for line in file:
+                kept.append(line.rstrip("\n"))
+                num_read += 1
+    except FileNotFoundError:
+        return [], False
+    return list(kept), num_read > num_lines
+
+
+class EngineProcess:
+    """Started once. The log file holds what the process writes, and nothing else."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, log_path: Path) -> None:
+        self._process, self.port, self.log_path = process, port, log_path
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], *, state: Path, log_path: Path
+    ) -> EngineProcess:
+        """Raises OSError if no process can be made; a wrong command shows as its exit."""
+        port = free_port()
+        # The sidecar's own settings are not the engine's, which refuses variables that it does not know.
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.upper().startswith(ENV_PREFIX)
+        }
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.open("wb") as log_file:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, str(_LAUNCHER), str(os.getpid()), *with_port(command, port)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                env={**inherited, **environment, _MARK: _mark_of(state), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # a Ctrl-C is for the sidecar, which lets streams finish first
+            )
+        return cls(process, port, log_path)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def wait(self) -> int:
+        """The exit code, negative for a signal."""
+        return await self._process.wait()
+
+    async def stop(self, timeout_s: float) -> None:
+        """SIGTERM, then SIGKILL for the whole group; returns when the process is gone."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # also what the engine itself started
+        await self._process.wait()

@@ -1,0 +1,371 @@
+"""The switch: a state machine whose every state is stored before it is acted on (DESIGN.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
+
+from specpilot.errors import SpecPilotError
+from specpilot_service.schemas.admin import (
+    GateResult,
+    ResolvedView,
+    SwitchMode,
+    SwitchState,
+    SwitchView,
+)
+from specpilot_service.sidecar.engines.engine import LocalEngine, ManagedEngine
+from specpilot_service.sidecar.errors import SidecarError, conflict
+from specpilot_service.sidecar.fleet import Fleet
+from specpilot_service.sidecar.gates import Gate
+
+__all__ = ["SwitchFailed", "Switching"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class SwitchFailed(SpecPilotError):
+    """A switch cannot go on; the old revision comes back."""
+
+
+class Switching:
+    """One switch at a time. Belongs to the event loop; the store's unique index backs the rule."""
+
+    def __init__(self, fleet: Fleet, gates: Mapping[str, Gate]) -> None:
+        self._fleet, self._store, self._gates = fleet, fleet.store, gates
+        self._running: asyncio.Task[None] | None = None
+        self._open_id: str | None = None
+        self._state: SwitchState = "applied"
+        self._candidate: LocalEngine | None = None
+        self._candidate_down: asyncio.Future[str] | None = None
+        self._promoted = asyncio.Event()
+        self._is_forced = False
+        self._cancelled_by: tuple[str, str] | None = None
+        self._beginning = asyncio.Lock()
+        fleet.on_down = self._engine_down
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    # What operators ask
+
+    async def begin(
+        self,
+        resolved: ResolvedView,
+        *,
+        mode: str = "auto",
+        revision: int | None = None,
+        canary_share: float | None = None,
+        is_promoted_at_once: bool = True,
+        actor: str,
+        reason: str,
+    ) -> SwitchView:
+        """Begin a switch to ``resolved``, or to the stored ``revision`` that holds it; returns at once.
+
+        Raises
+        ------
+        SidecarError
+            409 if a switch runs or the mode cannot work here.
+        """
+        async with self._beginning:
+            if self._fleet.settings.engine_url is not None:
+                raise conflict("switch: the engine is found by URL; whoever starts it switches it")
+            if self._fleet.is_restarting:
+                raise conflict("switch: the engine is being restarted; try again when it is ready")
+            if self.is_running:
+                raise conflict(f"switch: {self._open_id} runs; wait for its end or cancel it")
+            current = await self._store.call(self._store.revisions.current)
+            chosen = _choose_mode(
+                mode, resolved, is_first=self._fleet.stable is None, canary_share=canary_share
+            )
+            switch_id = f"sw-{secrets.token_hex(5)}"
+            from_revision = None if current is None else current.number
+
+            def store_it() -> int:
+                with self._store.database.transaction():
+                    number = revision or self._store.revisions.add(resolved, "pending", actor, reason)
+                    self._store.switches.begin(
+                        switch_id,
+                        mode=chosen,
+                        from_revision=from_revision,
+                        to_revision=number,
+                        canary_share=canary_share,
+                        is_promoted_at_once=is_promoted_at_once,
+                        actor=actor,
+                        reason=reason,
+                    )
+                return number
+
+            number = await self._store.call(store_it)
+            self._open_id, self._cancelled_by, self._is_forced = switch_id, None, False
+            self._state = "pending"
+            self._promoted = asyncio.Event()
+            if is_promoted_at_once:
+                self._promoted.set()
+            await self._show(switch_id)
+            self._running = asyncio.create_task(self._run(switch_id, chosen, number, resolved, canary_share))
+            return await self.get(switch_id)
+
+    async def get(self, switch_id: str) -> SwitchView:
+        view = await self._store.call(self._store.switches.get, switch_id)
+        if view is None:
+            raise SidecarError(404, "not_found", f"switch: got {switch_id!r}, expected a known id")
+        return view
+
+    async def set_share(self, switch_id: str, share: float, actor: str, reason: str) -> SwitchView:
+        self._require(switch_id, "canary")
+        assert self._candidate is not None
+        await self._store.call(self._store.switches.set_share, switch_id, share, actor, reason)
+        self._split(self._candidate, share)
+        return await self._show(switch_id)
+
+    async def promote(self, switch_id: str, actor: str, reason: str, *, is_forced: bool) -> SwitchView:
+        self._require(switch_id, "canary")
+        await self._store.call(self._store.switches.note, switch_id, actor, "promote", reason)
+        self._is_forced = is_forced
+        self._promoted.set()
+        return await self.get(switch_id)
+
+    async def cancel(self, switch_id: str, actor: str, reason: str) -> SwitchView:
+        self._require(switch_id, "pending", "draining", "starting", "canary", "gating")
+        await self._store.call(self._store.switches.note, switch_id, actor, "cancel", reason)
+        # Asked again: the switch may have gone on while the store was busy.
+        self._require(switch_id, "pending", "draining", "starting", "canary", "gating")
+        self._cancelled_by = (actor, reason)
+        assert self._running is not None
+        self._running.cancel()
+        return await self.get(switch_id)
+
+    def _require(self, switch_id: str, *states: SwitchState) -> None:
+        is_open = self.is_running and switch_id == self._open_id
+        if not is_open or self._state not in states or self._cancelled_by is not None:
+            now = f"in the state {self._state}" if is_open else "not running"
+            raise conflict(f"switch {switch_id}: it is {now}, expected one of: {', '.join(states)}")
+
+    async def settle(self) -> None:
+        """Wait for the running switch, if any."""
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def abandon(self) -> None:
+        """The process ends: leave the switch as it is in the store; the next process finishes it."""
+        if self._running is not None and not self._running.done():
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    # The machine
+
+    async def _move(self, switch_id: str, state: SwitchState, message: str, error: str | None = None) -> None:
+        await self._store.call(self._store.switches.move, switch_id, state, message, error=error)
+        self._state = state
+        await self._show(switch_id)
+
+    async def _show(self, switch_id: str) -> SwitchView:
+        view = await self.get(switch_id)
+        self._fleet.metrics.show_switch(view.state)
+        self._fleet.bus.publish("switch", view.model_dump(mode="json"))
+        return view
+
+    async def _run(
+        self, switch_id: str, mode: SwitchMode, number: int, resolved: ResolvedView, share: float | None
+    ) -> None:
+        old = self._fleet.stable
+        self._candidate = candidate = self._fleet.make_local(number, resolved)
+        self._candidate_down = asyncio.get_running_loop().create_future()
+        try:
+            gates = await self._bring_up(switch_id, mode, old, candidate, share)
+        except (SpecPilotError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                if self._cancelled_by is None:
+                    await candidate.stop()
+                    raise
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+            await self._roll_back(switch_id, mode, old, candidate, error)
+            return
+        except Exception as error:
+            log.error("switch %s: a defect of the sidecar", switch_id, exc_info=error)
+            await self._roll_back(switch_id, mode, old, candidate, error)
+            return
+        finally:
+            self._candidate_down = None
+        await self._promote(switch_id, number, old, candidate, gates)
+
+    async def _bring_up(
+        self,
+        switch_id: str,
+        mode: SwitchMode,
+        old: ManagedEngine | None,
+        candidate: LocalEngine,
+        share: float | None,
+    ) -> list[GateResult]:
+        """Everything before the commit point. Raises for whatever must end in a rollback."""
+        fleet = self._fleet
+        if mode == "recreate":
+            if old is not None:
+                await self._move(
+                    switch_id, "draining", "requests are held; the old engine finishes its streams"
+                )
+                fleet.hold_reason = "the profile is being switched"
+                fleet.reroute()
+                num_cut = await fleet.finish(old, "the profile was switched")
+                if num_cut:
+                    log.warning("switch %s: cut %d requests at the drain timeout", switch_id, num_cut)
+                await fleet.remove(old)
+            else:
+                fleet.hold_reason = "the first engine is being started"
+                fleet.reroute()
+        await self._move(switch_id, "starting", "the new engine starts; ready is one decoded token")
+        candidate.share = 0.0
+        fleet.add(candidate)
+        await candidate.start()
+        if share is not None:
+            await self._move(switch_id, "canary", f"the new engine gets {share:.0%} of new requests")
+            self._split(candidate, share)
+            await self._or_down(self._promoted.wait())
+        await self._move(switch_id, "gating", "audit and ceiling")
+        if mode == "recreate":
+            candidate.share = 1.0
+            fleet.hold_reason = ""
+            fleet.reroute()
+        assert candidate.upstream is not None
+        stable = None if old is None or mode == "recreate" else old.upstream
+        gates = [await self._or_down(gate.check(candidate.upstream, stable)) for gate in self._gates.values()]
+        await self._store.call(self._store.switches.set_gates, switch_id, gates)
+        for gate in gates:
+            fleet.metrics.show_check(gate.name, gate.verdict)
+        failed = [f"{gate.name}: {gate.message}" for gate in gates if gate.verdict == "failed"]
+        if failed and not self._is_forced:
+            raise SwitchFailed("gate failed: " + "; ".join(failed))
+        return gates
+
+    async def _promote(
+        self,
+        switch_id: str,
+        number: int,
+        old: ManagedEngine | None,
+        candidate: LocalEngine,
+        gates: list[GateResult],
+    ) -> None:
+        def commit() -> None:
+            with self._store.database.transaction():
+                self._store.revisions.make_current(number, switch_id, gates)
+                self._store.switches.move(switch_id, "promoting", "committed: all new requests go to it")
+
+        self._state = "promoting"
+        await asyncio.shield(self._store.call(commit))
+        fleet = self._fleet
+        fleet.metrics.revision.set(number)
+        candidate.role, candidate.share, fleet.hold_reason = "stable", 1.0, ""
+        if old is not None and old in fleet.engines:
+            old.role, old.share = "retiring", 0.0
+        fleet.reroute()
+        await self._show(switch_id)
+        if old is not None and old in fleet.engines:
+            num_cut = await fleet.finish(old, "the profile was switched")
+            if num_cut:
+                log.warning("switch %s: cut %d requests at the drain timeout", switch_id, num_cut)
+            await fleet.remove(old)
+        await self._move(switch_id, "applied", "ready, routed, and the old engine is gone")
+
+    async def _roll_back(
+        self,
+        switch_id: str,
+        mode: SwitchMode,
+        old: ManagedEngine | None,
+        candidate: LocalEngine,
+        error: BaseException,
+    ) -> None:
+        fleet = self._fleet
+        message = str(error) if self._cancelled_by is None else f"cancelled by {self._cancelled_by[0]}"
+        await self._move(switch_id, "rolling_back", message, error=message)
+        candidate.share = 0.0
+        if mode == "recreate":
+            fleet.hold_reason = "the profile is being rolled back"
+        elif old is not None:
+            old.share = 1.0
+        fleet.reroute()
+        await fleet.finish(candidate, "the switch was rolled back")
+        await fleet.remove(candidate)
+        if mode == "recreate" and old is not None:
+            came_back = await self._restore(old)
+            if came_back is not None:
+                fleet.hold_reason = ""
+                fleet.why_empty = f"the rollback failed: {came_back}"
+                fleet.reroute()
+                await self._end(switch_id, "failed", "the old engine did not come back", came_back)
+                return
+        fleet.hold_reason = ""
+        fleet.why_empty = message
+        fleet.reroute()
+        state: SwitchState = "rolled_back" if self._cancelled_by is None else "cancelled"
+        await self._end(
+            switch_id, state, "the revision before it serves" if old else "no revision serves", None
+        )
+
+    async def _restore(self, old: ManagedEngine) -> str | None:
+        """Start the old revision again; None, or what went wrong."""
+        assert isinstance(old, LocalEngine) and old.revision is not None
+        again = self._fleet.make_local(old.revision, old.resolved)
+        again.role, again.share = "stable", 1.0
+        self._fleet.add(again)
+        try:
+            await again.start()
+        except SpecPilotError as error:
+            return str(error)
+        return None
+
+    async def _end(self, switch_id: str, state: SwitchState, message: str, error: str | None) -> None:
+        switch = await self.get(switch_id)
+        await self._store.call(self._store.revisions.reject, switch.to_revision)
+        await self._move(switch_id, state, message, error)
+
+    def _split(self, candidate: ManagedEngine, share: float) -> None:
+        candidate.share = share
+        if (old := self._fleet.stable) is not None:
+            old.share = 1.0 - share
+        self._fleet.reroute()
+
+    def _engine_down(self, engine: ManagedEngine, why: str) -> None:
+        down = self._candidate_down
+        if engine is self._candidate and down is not None and not down.done():
+            down.set_result(why)
+
+    async def _or_down(self, work: Awaitable[T]) -> T:
+        """Await ``work``, unless the candidate ends first."""
+        assert self._candidate_down is not None
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({working, self._candidate_down}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise SwitchFailed(f"the new engine {self._candidate_down.result()}")
+        finally:
+            working.cancel()
+
+
+def _choose_mode(
+    mode: str, resolved: ResolvedView, *, is_first: bool, canary_share: float | None
+) -> SwitchMode:
+    """The mode to use. What was asked for and cannot work is refused, never replaced."""
+    chosen: SwitchMode = "recreate" if is_first else resolved.switch if mode == "auto" else mode  # type: ignore[assignment]
+    if mode == "in-engine" or chosen == "in-engine":
+        raise conflict(
+            "mode: in-engine needs an engine that changes this while it runs, and no setting of an engine here is "
+            "proven to; use surge or recreate"
+        )
+    if mode == "surge" and resolved.switch == "recreate":
+        raise conflict(
+            f"mode: got surge, but profile {resolved.name} says that no second engine fits; use recreate"
+        )
+    if canary_share is not None and chosen != "surge":
+        raise conflict(
+            f"canary_share: needs the mode surge, where two engines run side by side; got {chosen}"
+        )
+    return chosen
