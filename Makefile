@@ -12,7 +12,7 @@ EXTRAS ?= serve,dev
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo "$$p" && break; done)
 
-.PHONY: help env serve test lint format bench clean
+.PHONY: help env serve test lint format bench soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,8 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
 	@touch $@
 
-serve: env ## start the OpenAI endpoint on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
-	$(BIN)/specpilot serve $(SERVE_ARGS)
+serve: env ## start OpenAI endpoint and admin API on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
+	$(BIN)/specpilot up --open --log-format text $(SERVE_ARGS)
 
 lint: env ## ruff and mypy
 	$(BIN)/ruff check .
@@ -47,6 +47,9 @@ format: env ## let ruff rewrite the layout and the import order
 
 bench: env ## decode the built-in prompts plainly and speculatively; one JSON object on stdout
 	$(BIN)/specpilot demo --json
+
+soak: env ## reliability and cost of the gateway, on loopback, in minutes; prints a table (not part of `make test`)
+	$(BIN)/python -m tests.soak
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

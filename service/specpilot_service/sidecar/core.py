@@ -61,7 +61,11 @@ class Sidecar:
         self.has_booted = False
         self._tasks: set[asyncio.Task[Any]] = set()
         loop = asyncio.get_running_loop()
-        store.audit_log.listen(lambda entry: loop.call_soon_threadsafe(self._tell_audit, entry))
+
+        def listen(entry: AuditEntry) -> None:
+            loop.call_soon_threadsafe(self._tell_audit, entry)
+
+        store.audit_log.listen(listen)
         self.metrics.in_flight.set_function(lambda: len(self.gateway.flights) - self.router.num_waiting)
         self.metrics.waiting.set_function(lambda: self.router.num_waiting)
         self.metrics.is_ready.set_function(lambda: int(not self.fleet.why_not_ready()))

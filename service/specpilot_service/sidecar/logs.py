@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 __all__ = ["JsonFormatter", "set_up_logging"]
 
@@ -14,7 +15,7 @@ class JsonFormatter(logging.Formatter):
     """``time``, ``level``, ``logger``, ``message``; ``audit`` on its entries; ``error`` with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,

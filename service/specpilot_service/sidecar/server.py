@@ -69,11 +69,13 @@ async def serve(
     catalogue: Catalogue,
     *,
     on_start: Callable[[Sidecar, str, str], None] = lambda sidecar, gateway_url, admin_url: None,
+    ending: asyncio.Event | None = None,
     **parts: Any,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT; True if every open request could finish.
+    """Serve until SIGTERM or SIGINT, or until ``ending`` is set; True if every open request could finish.
 
-    ``on_start`` gets the sidecar and the addresses of both listeners; ``parts`` go to ``Sidecar``.
+    Signals are left alone when ``ending`` is given. ``on_start`` gets the sidecar and the addresses of both listeners;
+    ``parts`` go to ``Sidecar``.
 
     Raises
     ------
@@ -85,7 +87,7 @@ async def serve(
         admin_socket = stack.enter_context(_bind(settings.admin_host, settings.admin_port))
         sidecar = Sidecar(settings, store, catalogue, **parts)
         gateway, admin = _listener(sidecar.gateway, settings), _listener(create_admin_app(sidecar), settings)
-        loop, ending = asyncio.get_running_loop(), asyncio.Event()
+        has_signals, ending = ending is None, ending or asyncio.Event()
 
         def end(name: str) -> None:
             if ending.is_set():
@@ -96,8 +98,8 @@ async def serve(
                 log.info("%s: draining, %d requests are open", name, len(sidecar.gateway.flights))
             ending.set()
 
-        for sig in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(sig, end, sig.name)
+        for sig in (signal.SIGTERM, signal.SIGINT) if has_signals else ():
+            asyncio.get_running_loop().add_signal_handler(sig, end, sig.name)
         serving = [
             asyncio.create_task(gateway.serve([gateway_socket])),
             asyncio.create_task(admin.serve([admin_socket])),

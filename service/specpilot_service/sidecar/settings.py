@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specpilot_service.settings import ENV_PREFIX, read_settings
@@ -100,6 +100,11 @@ class SidecarSettings(BaseSettings):
         default="info", description="least severe log shown"
     )
     log_format: Literal["json", "text"] = Field(default="json", description="form of the log on stderr")
+
+    @field_validator("state")
+    @classmethod
+    def _at_home(cls, path: Path) -> Path:
+        return path.expanduser().absolute()
 
     @model_validator(mode="after")
     def _is_open_only_on_loopback(self) -> SidecarSettings:

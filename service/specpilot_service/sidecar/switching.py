@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from specpilot.errors import SpecPilotError
 from specpilot_service.schemas.admin import (
@@ -342,7 +342,8 @@ class Switching:
         assert self._candidate_down is not None
         working = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({working, self._candidate_down}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {working, self._candidate_down}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
             raise SwitchFailed(f"the new engine {self._candidate_down.result()}")

@@ -55,6 +55,8 @@ class StateStore:
                 f"state folder {folder}: another sidecar uses it; stop that one or give another --state"
             ) from None
         self.folder = folder
+        # Made here with its mode; SQLite gives its other files the same.
+        os.close(os.open(folder / "state.sqlite3", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self.database = Database(folder / "state.sqlite3")
         self.audit_log = AuditLog(self.database)
         self.keys = Keys(self.database, self.audit_log)
