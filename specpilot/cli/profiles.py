@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,7 +63,8 @@ def _list(
             table.add_row(
                 row["status"], row["name"], row["profile_id"], f"{row['needed_gib']:.1f}", evidence, why
             )
-        Console().print(table)
+        # Piped output has no width of its own, and folded ids help nobody.
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
     return Outcome({"machine": machine.gpu, "profiles": rows})
 
 
