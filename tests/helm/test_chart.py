@@ -95,7 +95,7 @@ def test_everything_at_once_is_strictly_valid(scaler: str, tmp_path: Path) -> No
         tmp_path,
         *EVERYTHING,
         f"autoscaling.{scaler}=true",
-        "autoscaling.prometheusUrl=http://p:9090",
+        "autoscaling.prometheusUrl=http://localhost:9090",
     )
     validate(found, tmp_path)
     kinds = {kind for kind, _ in objects(found)}
