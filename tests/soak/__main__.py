@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.soak.clients import compare_clients
 from tests.soak.cost import measure_added_latency, measure_events
 from tests.soak.faults import (
     engine_killed,
@@ -25,6 +26,7 @@ PARTS = (
     resets_before_first_byte,
     measure_added_latency,
     measure_events,
+    compare_clients,
 )
 
 

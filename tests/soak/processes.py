@@ -103,5 +103,6 @@ def run_sidecar_process(
     if engine_port is not None:
         command += ["--engine-url", f"http://127.0.0.1:{engine_port}"]
     with _running(command) as process:
+        _wait(f"http://127.0.0.1:{admin_port}/startupz", process)  # the first switch is over
         _wait(f"http://127.0.0.1:{port}/readyz", process)
         yield SidecarProcess(process, state, port, admin_port)

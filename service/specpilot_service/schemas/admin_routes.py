@@ -1,6 +1,7 @@
 """Every route of the admin API: one table for the server, its OpenAPI, the command line and the console.
 
-A route that is not here is not served, and each says which scope it needs: that is how the API denies by default.
+A route that is not here is not served, and each says which scope it needs: that is how the API denies by default. Their
+order counts: of two paths that match, the first answers. ``{profile}`` is an id or a name; names have a slash in them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["ADMIN_PREFIX", "ADMIN_ROUTES", "AdminRoute", "Unavailable", "find_ro
 
 ADMIN_PREFIX = "/admin/v1"
 
-Role = Literal["viewer", "operator", "admin"]
+_Role = Literal["viewer", "operator", "admin"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class AdminRoute:
     name: str
     method: Literal["GET", "POST", "DELETE"]
     path: str
-    role: Role
+    role: _Role
     summary: str
     request: type[BaseModel] | None = None
     response: type[BaseModel] | None = None
@@ -72,15 +73,15 @@ ADMIN_ROUTES: tuple[AdminRoute, ...] = (
     # Profiles
     AdminRoute("profiles.list", "GET", "/profiles", "viewer", "All profiles", response=admin.ProfileList),
     AdminRoute(
-        "profiles.show", "GET", "/profiles/{profile}", "viewer", "One profile", response=admin.ProfileDetail
-    ),
-    AdminRoute(
         "profiles.resolved",
         "GET",
         "/profiles/{profile}/resolved",
         "viewer",
         "Command, environment and origins; starts nothing",
         response=admin.ResolvedView,
+    ),
+    AdminRoute(
+        "profiles.show", "GET", "/profiles/{profile}", "viewer", "One profile", response=admin.ProfileDetail
     ),
     # Switches
     AdminRoute("switches.list", "GET", "/switches", "viewer", "Newest first", response=admin.SwitchList),

@@ -59,7 +59,7 @@ class SidecarSettings(BaseSettings):
     engine_url: str | None = Field(
         default=None,
         pattern=r"^http://[^/]+/?$",
-        description="engine that somebody else runs, as http://HOST:PORT; nothing is started then",
+        description="engine that somebody else runs, as an http URL of host and port; nothing is started then",
     )
     max_in_flight: int = Field(default=64, ge=1, le=10_000, description="open requests of one engine")
     max_queued: int = Field(default=256, ge=0, le=100_000, description="requests that wait; more get 429")
@@ -70,7 +70,7 @@ class SidecarSettings(BaseSettings):
         default=10.0, ge=0.05, description="a stream silent for so long gets a comment"
     )
     engine_timeout_s: float = Field(
-        default=300.0, gt=0, description="an engine that sends nothing for so long has failed on the request"
+        default=600.0, gt=0, description="an engine that sends nothing for so long has failed on the request"
     )
     stall_timeout_s: float = Field(
         default=60.0, gt=0, description="a client that takes no bytes for so long is cut off"

@@ -115,7 +115,7 @@ def test_the_main_path(tmp_path: Path) -> None:
         wait_until(
             lambda: (
                 "specpilot_accept_length_tokens_count"
-                in admin.get("http://127.0.0.1:%d/metrics" % admin_port).text
+                in admin.get(f"http://127.0.0.1:{admin_port}/metrics").text
             ),
             "the engine's own metrics are there",
         )
@@ -143,7 +143,7 @@ def test_wrong_settings_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
     cases: list[tuple[list[str], dict[str, str], str]] = [
         (["--prot", "1"], {}, "--prot"),
         (["--open", "--host", "0.0.0.0"], {}, "loopback"),
-        (["--engine-url", "https://x"], {}, "engine_url"),
+        (["--engine-url", "https://127.0.0.1:1"], {}, "engine_url"),
         ([], {"SPECPILOT_ADMIN_PROT": "1"}, "SPECPILOT_ADMIN_PORT"),
         (["--state", "/proc/nowhere"], {}, "/proc/nowhere"),
     ]

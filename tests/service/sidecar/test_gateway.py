@@ -230,7 +230,9 @@ def test_the_breaker_opens_on_failures_and_not_on_refusals(tmp_path: Path) -> No
 
 
 def test_an_engine_that_hangs_is_given_up(tmp_path: Path) -> None:
-    with run_sidecar(tmp_path, [fake_profile("plain")], engine_timeout_s=0.5) as server:
+    settings = {"engine_timeout_s": 0.5, "breaker_failures": 1, "breaker_cooldown_s": 3600}
+    with run_sidecar(tmp_path, [fake_profile("plain")], **settings) as server:
         answer = ask(server, fake={"how": "hang"})
         assert answer.status_code == 504 and answer.json()["error"]["code"] == "engine_failed"
         wait_until(lambda: server.stats()["open"] == 0, "the engine has lost it")
+        assert ask(server).json()["error"]["code"] == "breaker_open"

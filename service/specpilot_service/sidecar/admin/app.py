@@ -75,7 +75,8 @@ def _add(app: FastAPI, route: AdminRoute) -> None:
         options = {"response_model": None, "response_class": Response}
         responses[route.status] = {"content": {route.text: {}}}
     app.add_api_route(
-        ADMIN_PREFIX + route.path,
+        # A profile's name has a slash in it.
+        ADMIN_PREFIX + route.path.replace("{profile}", "{profile:path}"),
         HANDLERS[route.name],
         methods=[route.method],
         status_code=route.status,

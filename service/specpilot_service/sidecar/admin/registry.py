@@ -17,9 +17,11 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 def handles(*names: str) -> Callable[[HandlerT], HandlerT]:
     """Decorator: this function answers the routes with these names."""
 
+    for name in names:
+        find_route(name)
+
     def register(handler: HandlerT) -> HandlerT:
         for name in names:
-            find_route(name)
             HANDLERS[name] = handler
         return handler
 

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _KIND, _SCHEMA = "specpilot-revision", 1
-Number = Annotated[int, Path(ge=1, le=2**62)]
+_Number = Annotated[int, Path(ge=1, le=2**62)]
 
 
 async def _find(sidecar: Sidecar, number: int) -> RevisionDetail:
@@ -53,7 +53,7 @@ async def list_revisions(sidecar: SidecarDep) -> RevisionList:
 
 
 @handles("revisions.show")
-async def show_revision(number: Number, sidecar: SidecarDep) -> RevisionDetail:
+async def show_revision(number: _Number, sidecar: SidecarDep) -> RevisionDetail:
     return await _find(sidecar, number)
 
 
@@ -98,7 +98,7 @@ def _flat(resolved: ResolvedView) -> dict[str, str]:
 
 
 @handles("revisions.export")
-async def export(number: Number, sidecar: SidecarDep) -> Response:
+async def export(number: _Number, sidecar: SidecarDep) -> Response:
     revision = await _find(sidecar, number)
     document = {"kind": _KIND, "schema": _SCHEMA, **revision.model_dump(mode="json")}
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
@@ -148,7 +148,7 @@ def _read(text: str) -> dict[str, Any]:
 
 @handles("revisions.rollback")
 async def roll_back(
-    number: Number, body: RollbackRequest, sidecar: SidecarDep, principal: PrincipalDep
+    number: _Number, body: RollbackRequest, sidecar: SidecarDep, principal: PrincipalDep
 ) -> SwitchView:
     revision = await _find(sidecar, number)
     if revision.state not in ("superseded", "rejected"):

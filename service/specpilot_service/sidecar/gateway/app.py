@@ -106,9 +106,10 @@ class Gateway:
     async def _tell_models(self, client: ClientSide, method: str, path: str, principal: Principal) -> None:
         if method != "GET":
             raise SidecarError(405, "method_not_allowed", "This path takes GET.")
-        cards = {card["id"]: card for upstream in self.router.routed for card in upstream.cards}
         cards = {
-            name: card for name, card in cards.items() if principal.models is None or name in principal.models
+            name: card
+            for name, card in self.router.cards.items()
+            if principal.models is None or name in principal.models
         }
         name = path.removeprefix("/v1/models").removeprefix("/")
         if name and name not in cards:

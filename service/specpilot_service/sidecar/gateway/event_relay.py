@@ -15,8 +15,9 @@ from specpilot_service.streaming import USAGE_COMMENT
 __all__ = ["EventRelay", "TokenUsage", "read_usage"]
 
 _USAGE_MARK = b'"usage":{'
-_DONE = b"data: [DONE]"
-_ERROR_MARK = b'"error":'
+# At the end of whole events: inside an event these words are followed by the end of a JSON object.
+_DONE = b"data: [DONE]\n\n"
+_ERROR_MARKS = (b'"error":{', b'"error": {')
 
 
 class TokenUsage:
@@ -42,9 +43,9 @@ class EventRelay:
     num_events
         Events passed on, ``[DONE]`` and comments included.
     is_done
-        ``[DONE]`` was seen.
+        What was fed last ended with ``[DONE]``.
     has_error
-        The last event carried an ``error`` object: the engine has told the client itself.
+        What was fed last carried an ``error`` object: the engine has told the client itself.
     """
 
     def __init__(self) -> None:
@@ -69,10 +70,8 @@ class EventRelay:
         # These words stand in no text of an answer: inside a JSON string their quotes would be escaped.
         if _USAGE_MARK in data or USAGE_COMMENT in data:
             data = self._take_usage(data)
-        if _DONE in data[-32:]:
-            self.is_done = True
-        elif _ERROR_MARK in data:
-            self.has_error = True
+        self.is_done = data.endswith(_DONE)
+        self.has_error = any(mark in data for mark in _ERROR_MARKS)
         return data
 
     def _take_usage(self, data: bytes) -> bytes:

@@ -55,6 +55,9 @@ class Passing:
         task = asyncio.current_task()
         assert task is not None
         flight.task = task
+        if flight.cut_by is not None:  # before this task ran for the first time
+            await self._client.fail(flight.cut_by)
+            return
         beside = [asyncio.create_task(self._watch(flight))]
         if self._call.is_stream:
             beside.append(asyncio.create_task(self._client.keep_alive(self._settings.keep_alive_s)))
@@ -70,12 +73,13 @@ class Passing:
         finally:
             for other in beside:
                 other.cancel()
+            self._metrics.events.inc(self._relay.num_events)
 
     async def _run(self, flight: Flight) -> None:
         for num_left in reversed(range(_NUM_TRIES)):
             lease = await self._router.admit(flight, self._call.model, self._settings.hold_timeout_s)
             try:
-                return await self._exchange(lease)
+                return await self._exchange(lease, flight)
             except Unreachable as error:
                 # Nothing has reached the engine, so the request may be sent again, to whoever serves then.
                 log.warning("request %s: %s", self._request_id, error)
@@ -85,7 +89,7 @@ class Passing:
                 lease.release()
             await asyncio.sleep(0.2)
 
-    async def _exchange(self, lease: Lease) -> None:
+    async def _exchange(self, lease: Lease, flight: Flight) -> None:
         upstream, exchange = lease.upstream, None
         upstream.breaker.check()
         try:
@@ -108,6 +112,10 @@ class Passing:
             upstream.breaker.fail()
             if isinstance(error, Broken):
                 raise self._broken(error) from error
+            raise
+        except asyncio.CancelledError:
+            if flight.cut_by is not None and flight.cut_by.code == "engine_failed":  # it hangs
+                upstream.breaker.fail()
             raise
         finally:
             upstream.breaker.drop()
@@ -138,13 +146,12 @@ class Passing:
     async def _bring_events(self, exchange: Exchange) -> None:
         relay, client = self._relay, self._client
         self.usage = relay.usage
-        num_events = self._metrics.events
-        while data := await exchange.read():
+        # The end of the connection is not waited for: what breaks behind [DONE] is no loss.
+        while not relay.is_done and (data := await exchange.read()):
             self._read_since_s = None
             if events := relay.feed(data):
                 await client.write(events)
             self._read_since_s = time.monotonic()
-        num_events.inc(relay.num_events)
         if relay.is_done:
             await client.write(b"", is_last=True)
         elif relay.has_error:

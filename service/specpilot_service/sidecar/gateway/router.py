@@ -26,9 +26,10 @@ class Flight:
         self.task: asyncio.Task[None] | None = None
 
     def cut(self, error: SidecarError) -> None:
-        if self.cut_by is None and self.task is not None:
+        if self.cut_by is None:
             self.cut_by = error
-            self.task.cancel()
+            if self.task is not None:
+                self.task.cancel()
 
 
 class Upstream:
@@ -91,23 +92,21 @@ class Lease:
 
 
 class Router:
-    """``is_holding`` says whether requests wait while no engine is routed; else they are refused at once."""
+    """``is_holding`` says whether requests wait while no engine is routed; else they are refused at once. ``cards``
+    are the models of the engines routed last, by name."""
 
     def __init__(self, max_queued: int) -> None:
         self.max_queued = max_queued
         self.is_holding = False
         self.why_no_engine = "no engine has been started yet"
         self.is_closed_by: SidecarError | None = None
+        self.cards: dict[str, dict[str, Any]] = {}
         self._routed: list[Upstream] = []
         self._waiting: deque[tuple[asyncio.Future[Lease], Flight, str]] = deque()
 
     @property
     def routed(self) -> tuple[Upstream, ...]:
         return tuple(self._routed)
-
-    @property
-    def models(self) -> list[str]:
-        return list(dict.fromkeys(model for upstream in self._routed for model in upstream.models))
 
     @property
     def num_waiting(self) -> int:
@@ -118,6 +117,7 @@ class Router:
         for upstream, share in shares.items():
             upstream.share, upstream.credit = share, 0.0
         self._routed = [upstream for upstream, share in shares.items() if share > 0]
+        self.cards = {str(card["id"]): card for upstream in self._routed for card in upstream.cards}
         self.pump()
 
     def hold(self, why: str) -> None:
@@ -162,7 +162,7 @@ class Router:
         return any(not upstream.models or model in upstream.models for upstream in self._routed)
 
     def unknown_model(self, model: str) -> SidecarError:
-        served = ", ".join(map(repr, self.models)) or "none"
+        served = ", ".join(map(repr, self.cards)) or "none"
         return not_found(
             f"The model {model!r} is not served here; served: {served}.",
             code="model_not_found",
