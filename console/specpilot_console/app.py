@@ -52,7 +52,8 @@ def _head(who: str, root_path: str) -> str:
     return (
         '<div class="sp-head"><span class="sp-name">SpecPilot</span>'
         f'<span class="sp-who">{escape(who)}</span>'
-        f'<form method="post" action="{escape(root_path)}/session/logout"><button type="submit">Log out</button></form></div>'
+        f'<form method="post" action="{escape(root_path)}/session/logout">'
+        '<button type="submit">Log out</button></form></div>'
     )
 
 

@@ -78,11 +78,11 @@ class Session:
     """Calls with one key."""
 
     def __init__(self, client: ConsoleClient, key: str) -> None:
-        self.client, self._key = client, key
+        self.client, self.key = client, key
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._key}"}
+        return {"Authorization": f"Bearer {self.key}"}
 
     def whoami(self) -> WhoAmI:
         return self.fetch(WhoAmI, "whoami")

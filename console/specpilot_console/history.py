@@ -13,7 +13,7 @@ _MAX_POINTS = 300
 
 
 def append_point(points: list[dict[str, Any]], traffic: Traffic) -> list[dict[str, Any]]:
-    """``points`` and one of now: ``at`` ISO 8601 in UTC, ``tokens_per_s`` and ``tau`` (None where nothing was counted)."""
+    """``points`` and one of now: ``at`` ISO 8601 in UTC, ``tokens_per_s`` and ``tau`` (None: nothing was counted)."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     point = {"at": now, "tokens_per_s": traffic.tokens_per_s, "tau": traffic.tau}
     return [*points, point][-_MAX_POINTS:]

@@ -40,7 +40,8 @@ button {{ margin-top: 16px; width: 100%; padding: 9px; border: 0; border-radius:
 p {{ font-size: 13px; color: light-dark(#71717a, #a1a1aa); margin: 12px 0 0; }}
 .wrong {{ color: light-dark(#b91c1c, #f87171); }}
 </style></head><body><form method="post" action="{root}/session/login"><h1>SpecPilot</h1>
-<label for="key">API key</label><input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
+<label for="key">API key</label>
+<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
 <button type="submit">Log in</button>{message}
 <p>A key of the admin API with the scope viewer, operator or admin. The first one is in the file admin.key of the
 sidecar's state folder.</p></form></body></html>"""

@@ -12,10 +12,10 @@ from specpilot_console.client import ApiError
 __all__ = [
     "Markup",
     "badge",
-    "bar",
     "cards",
     "facts",
     "heading",
+    "log_text",
     "note",
     "problem",
     "show",
@@ -44,14 +44,17 @@ class Markup(str):
     """HTML that this module made; other text is escaped before it is shown."""
 
 
-def _html(value: Any) -> str:
+def _cell(value: Any) -> str:
+    """Names, numbers and times stay on one line; sentences wrap."""
     if isinstance(value, Markup):
         return value
-    text = escape(show(value))
-    # Names and times stay on one line; sentences wrap.
-    return (
-        text if " " in text and not isinstance(value, datetime) else f'<span class="sp-nowrap">{text}</span>'
-    )
+    text = show(value)
+    is_sentence = " " in text and len(text) > 24
+    return f'<span class="{"sp-text" if is_sentence else "sp-nowrap"}">{escape(text)}</span>'
+
+
+def _html(value: Any) -> str:
+    return value if isinstance(value, Markup) else escape(show(value))
 
 
 def show(value: Any) -> str:
@@ -80,22 +83,24 @@ def badge(word: str, tone: str | None = None) -> Markup:
 
 def cards(items: Iterable[tuple[str, Any, Any]]) -> Markup:
     """(title, value, small print) each as a card."""
-    inside = "".join(
-        f'<div class="sp-card"><div class="sp-title">{escape(title)}</div>'
-        f'<div class="sp-value">{value if isinstance(value, Markup) else escape(show(value))}</div><div class="sp-small">{_html(small) if small else ""}</div></div>'
-        for title, value, small in items
+    return Markup(f'<div class="sp-cards">{"".join(_card(*item) for item in items)}</div>')
+
+
+def _card(title: str, value: Any, small: Any) -> str:
+    kind = "sp-value" if isinstance(value, Markup) or len(show(value)) <= 14 else "sp-value sp-long"
+    return (
+        f'<div class="sp-card"><div class="sp-title">{escape(title)}</div><div class="{kind}">{_html(value)}</div>'
+        f'<div class="sp-small">{_html(small) if small else ""}</div></div>'
     )
-    return Markup(f'<div class="sp-cards">{inside}</div>')
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], empty: str = "Nothing yet.") -> Markup:
-    body = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
     if not body:
         return note(empty)
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    return Markup(
-        f'<div class="sp-scroll"><table class="sp-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return Markup(f'<div class="sp-scroll"><table class="sp-table">{inside}</table></div>')
 
 
 def facts(items: Iterable[tuple[str, Any]]) -> Markup:
@@ -129,10 +134,5 @@ def steps(names: Sequence[str], reached: Sequence[str], current: str, tone: str)
     return Markup(f'<ol class="sp-steps">{"".join(shown)}</ol>')
 
 
-def bar(share: float, text: str) -> Markup:
-    """A progress bar; ``share`` is 0 to 1."""
-    percent = 100 * min(1.0, max(0.0, share))
-    return Markup(
-        f'<div class="sp-bar" role="progressbar" aria-valuenow="{percent:.0f}" aria-valuemin="0" aria-valuemax="100">'
-        f'<div style="width:{percent:.1f}%"></div><span>{escape(text)}</span></div>'
-    )
+def log_text(lines: Iterable[str]) -> Markup:
+    return Markup(f'<pre class="sp-log">{escape(chr(10).join(lines))}</pre>')

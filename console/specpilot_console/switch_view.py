@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import get_args
 
-from specpilot_console.markup import Markup, badge, facts, note, steps, table
+from specpilot_console.markup import Markup, badge, facts, note, steps
 from specpilot_service.schemas.admin import GateResult, SwitchState, SwitchView
 
-__all__ = ["ENDED", "gates_html", "stations", "switch_html"]
+__all__ = ["ENDED", "stations", "switch_html"]
 
 _ROAD: tuple[SwitchState, ...] = (
     "pending",
@@ -38,7 +39,7 @@ def switch_html(view: SwitchView) -> Markup:
     tone = "good" if view.state == "applied" else "bad" if view.state in get_args(SwitchState)[7:] else "busy"
     seen = [step.state for step in view.steps]
     parts = [steps(stations(view), seen, view.state, tone)]
-    rows = [
+    rows: list[tuple[str, str]] = [
         ("Switch", f"{view.id}, {view.mode}"),
         ("Profile", view.profile_name),
         ("Revisions", f"{view.from_revision or 'none'} to {view.to_revision}"),
@@ -48,14 +49,13 @@ def switch_html(view: SwitchView) -> Markup:
     last = view.steps[-1] if view.steps else None
     if last is not None:
         rows.append(("Since", f"{last.at:%H:%M:%S} UTC {last.message}"))
-    parts.append(facts(rows))
+    parts.append(facts([*rows, *_checks(view.gates)]))
     if view.error:
         parts.append(note(view.error, "bad"))
-    if view.gates:
-        parts.append(gates_html(view.gates))
     return Markup("".join(parts))
 
 
-def gates_html(gates: list[GateResult]) -> Markup:
-    rows = [(gate.name, badge(gate.verdict), gate.message, gate.checked_at) for gate in gates]
-    return table(["Check", "Verdict", "Message", "At"], rows, "No checks.")
+def _checks(gates: list[GateResult]) -> list[tuple[str, Markup]]:
+    return [
+        (f"Check: {gate.name}", Markup(f"{badge(gate.verdict)} {escape(gate.message)}")) for gate in gates
+    ]

@@ -1,4 +1,4 @@
-"""``specpilot serve``, ``sidecar``, ``up``, ``console`` and ``admin``: another package's process in place of this one."""
+"""``specpilot serve``, ``sidecar``, ``up``, ``console``, ``admin``: a process of another package in place of this."""
 
 from __future__ import annotations
 

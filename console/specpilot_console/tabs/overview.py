@@ -74,12 +74,8 @@ def details_html(view: Overview) -> Markup:
         )
         for engine in view.engine.instances
     ]
-    columns = ["Engine", "Role", "State", "Revision", "Share", "In flight"] + [
-        "Breaker",
-        "Restarts",
-        "Models",
-        "Detail",
-    ]
+    columns = ["Engine", "Role", "State", "Revision", "Share", "In flight", "Breaker", "Restarts"]
+    columns += ["Models", "Detail"]
     traffic = view.traffic
     load = [
         (
