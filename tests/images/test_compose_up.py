@@ -134,8 +134,9 @@ def test_the_cpu_stack_comes_up_answers_switches_and_goes(tmp_path: Path) -> Non
             assert states["h100/qwen3.8-27b--dflash2--single"] == "wrong gpu"
             compose(host, base, ports, "stop")
             ended = compose(host, base, ports, "ps", "--all", "--format", "json").splitlines()
-            assert [json.loads(line)["ExitCode"] for line in ended] == [0] * len(ended), (
-                "SIGTERM ends it cleanly"
-            )
+            codes = {row["Service"]: row["ExitCode"] for row in map(json.loads, ended)}
+            assert codes.pop("appliance") == 0, "SIGTERM drains it"
+            # uvicorn shuts the console down and then raises the signal again: 128 + 15.
+            assert set(codes.values()) <= {0, 143}
         finally:
             compose(host, base, ports, "down", "--volumes", "--timeout", "60")
