@@ -32,6 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
 	@touch $@
 
+tools: env ## programs of the chart and compose tests (helm 3 and 4, kubectl, docker-compose) into .tools
+	$(BIN)/python .ci/install_tools.py
+
 serve: env ## start OpenAI endpoint and admin API on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
 	$(BIN)/specpilot up --open --log-format text $(SERVE_ARGS)
 

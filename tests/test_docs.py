@@ -23,6 +23,7 @@ MAX_SOURCE_LINES = 400
 LINKED_HOSTS = {
     "127.0.0.1",
     "localhost",
+    "appliance",  # a service of docker-compose.yml
     "arxiv.org",
     "docs.nvidia.com",
     "docs.python.org",

@@ -1,1 +1,1 @@
-"""The operator's web console. Not built yet: this package is empty (see the README beside it)."""
+"""The operator's web console and ``specpilot admin``: both speak to a sidecar over HTTP through one client."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +14,10 @@ from rich.table import Table
 
 from specpilot.cli.options import Json
 from specpilot.cli.outcome import Outcome
-from specpilot.errors import ConfigError
+from specpilot.errors import ConfigError, Unsupported
 from specpilot.profiles import check, find_machine, load_profiles, resolve
 from specpilot.profiles.records import Scalar
-from specpilot.profiles.resolve import DEFAULT_MODELS
+from specpilot.profiles.resolve import DEFAULT_MODELS, resolve_profile
 
 __all__ = ["add_to"]
 
@@ -31,11 +33,12 @@ _Reference = Annotated[str, typer.Argument(help="A profile's name, its name with
 
 
 def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(help="Profiles: list, show, resolve, check.", rich_markup_mode=None)
+    group = typer.Typer(help="Profiles: list, show, resolve, check, run.", rich_markup_mode=None)
     group.command("list")(_list)
     group.command("show")(_show)
     group.command("resolve")(_resolve)
     group.command("check")(_check)
+    group.command("run")(_run)
     app.add_typer(group, name="profiles")
 
 
@@ -60,7 +63,8 @@ def _list(
             table.add_row(
                 row["status"], row["name"], row["profile_id"], f"{row['needed_gib']:.1f}", evidence, why
             )
-        Console().print(table)
+        # Piped output has no width of its own, and folded ids help nobody.
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
     return Outcome({"machine": machine.gpu, "profiles": rows})
 
 
@@ -126,6 +130,40 @@ def _check(
         if report["degraded"]:
             typer.echo(f"  degraded, stock: {shlex.join(verdict.resolved.degraded_command)}")
     return Outcome(report, is_ok=verdict.status == "runnable")
+
+
+def _run(
+    reference: _Reference,
+    gpu: _Gpu = None,
+    host: Annotated[str, typer.Option(help="Address the engine listens on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port the engine listens on.")] = 30000,
+    models: _Models = DEFAULT_MODELS,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE of an engine argument; may be repeated.")
+    ] = None,
+    degraded: Annotated[
+        bool,
+        typer.Option(
+            "--degraded", help="Without the mechanisms this build lacks, which is otherwise refused."
+        ),
+    ] = False,
+    folder: _Folder = None,
+) -> None:
+    """Check a profile and start its engine in place of this process."""
+    store = load_profiles(folder)
+    machine = find_machine(store, gpu)
+    profile = store.find(reference, machine.gpu)
+    verdict = check(profile, machine, models)
+    # What the mechanisms lack is forgiven with --degraded; what the machine lacks never is.
+    lacks_only_mechanisms = len(verdict.reasons) == len(verdict.resolved.missing)
+    if verdict.status != "runnable" and not (degraded and lacks_only_mechanisms):
+        raise Unsupported(f"profile {profile.name}: {verdict.status}: {'; '.join(verdict.reasons)}")
+    changes: dict[str, Scalar] = dict(map(_read_override, override or []))
+    resolved = resolve_profile(profile, host=host, port=port, models=models, overrides=changes)
+    for state in resolved.missing:
+        typer.echo(f"specpilot: DEGRADED: {state.id} is not available: {state.reason}", err=True)
+    command = resolved.degraded_command if degraded else resolved.command
+    os.execve(command[0], command, {**os.environ, **resolved.environment})
 
 
 def _read_override(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``specpilot serve``, ``sidecar`` and ``up``: start a process of the service in place of this one."""
+"""``specpilot serve``, ``sidecar``, ``up``, ``console``, ``admin``: a process of another package in place of this."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specpilot.errors import Unsupported
 __all__ = ["DEFAULT_PROFILE", "add_to"]
 
 _SERVICE = "specpilot_service"
+_CONSOLE = "specpilot_console"
 
 DEFAULT_PROFILE = "cpu/bundled--dflash2--chain"
 """What ``up`` starts first: the bundled model with its own drafter, which runs on every machine."""
@@ -21,7 +22,8 @@ DEFAULT_PROFILE = "cpu/bundled--dflash2--chain"
 def add_to(app: typer.Typer) -> None:
     # Every flag belongs to the service, which knows its settings; --help is answered there too.
     passing_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    for name, verb in (("serve", _serve), ("sidecar", _sidecar), ("up", _up)):
+    verbs = (("serve", _serve), ("sidecar", _sidecar), ("up", _up), ("console", _console), ("admin", _admin))
+    for name, verb in verbs:
         app.command(name, context_settings=passing_on, add_help_option=False)(verb)
 
 
@@ -46,8 +48,19 @@ def _up(context: typer.Context) -> None:
     _become(f"{_SERVICE}.sidecar", arguments)
 
 
+def _console(context: typer.Context) -> None:
+    """The web console of a sidecar; `specpilot console --help` lists the settings."""
+    _become(_CONSOLE, context.args)
+
+
+def _admin(context: typer.Context) -> None:
+    """Everything the console does, as a command; `specpilot admin --help` lists the verbs."""
+    _become(f"{_CONSOLE}.command", context.args)
+
+
 def _become(module: str, arguments: list[str]) -> None:
     # The library never imports the service. The process is replaced, so signals reach the server itself.
-    if importlib.util.find_spec(_SERVICE) is None:
-        raise Unsupported(f"{module}: the package {_SERVICE} is not installed; install specpilot[serve]")
+    package = module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        raise Unsupported(f"{module}: the package {package} is not installed; install specpilot[serve]")
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])

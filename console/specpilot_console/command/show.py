@@ -1,0 +1,70 @@
+"""An answer for people: lists of objects as tables, the rest as lines of name and value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["show_text"]
+
+
+def show_text(report: Mapping[str, Any]) -> None:
+    if list(report) == ["text"]:
+        print(report["text"], end="" if str(report["text"]).endswith("\n") else "\n")
+        return
+    console = Console(highlight=False, soft_wrap=False)
+    for name, value in report.items():
+        if _is_rows(value):
+            console.print(_table(name, value))
+        elif isinstance(value, dict | list) and value:
+            console.print(Text(f"{name}:"))
+            for line in _tree(value, 1):
+                console.print(Text(line))
+        else:
+            console.print(Text(f"{name}: {_word(value)}"))
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    # What is empty in every row is left out: terminals are narrow.
+    columns = [name for name in rows[0] if any(row.get(name) not in (None, [], {}, "") for row in rows)]
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_word(row.get(name))) for name in columns))
+    return table
+
+
+def _word(value: Any) -> str:
+    if value is None or value in ([], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return "; ".join(map(_word, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_word(item)}" for name, item in value.items())
+    return str(value)
+
+
+def _tree(value: Any, depth: int) -> list[str]:
+    pad = "  " * depth
+    if isinstance(value, dict):
+        lines = []
+        for name, item in value.items():
+            if isinstance(item, dict | list) and item:
+                lines += [f"{pad}{name}:", *_tree(item, depth + 1)]
+            else:
+                lines.append(f"{pad}{name}: {_word(item)}")
+        return lines
+    if isinstance(value, list):
+        return [line for item in value for line in _tree(item, depth)]
+    return [f"{pad}{_word(value)}"]

@@ -1,0 +1,57 @@
+"""Looks of the console: Gradio's own variables, so light and dark follow the system without further rules."""
+
+from __future__ import annotations
+
+__all__ = ["CSS"]
+
+CSS = """
+.gradio-container { --sp-muted: #5b616b; max-width: 1500px !important; width: 100% !important; margin: 0 auto; }
+.dark .gradio-container, .gradio-container.dark { --sp-muted: #a5abb6; }
+.sp-scroll, .sp-cards, .sp-facts, .sp-note, .sp-steps, .sp-heading, .sp-head { font-family: var(--font); }
+.sp-head { display: flex; align-items: center; gap: 14px; padding: 4px 2px; }
+.sp-head .sp-name { font-size: 20px; font-weight: 650; letter-spacing: -0.01em; }
+.sp-head .sp-who { margin-left: auto; color: var(--sp-muted); }
+.sp-head button { padding: 4px 12px; border-radius: 6px; border: 1px solid var(--border-color-primary);
+  background: var(--button-secondary-background-fill); color: var(--body-text-color); cursor: pointer;
+  font-size: 13px !important; font-weight: 500 !important; }
+.sp-cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(215px, 1fr)); gap: 12px; }
+.sp-card { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 12px 14px;
+  background: var(--block-background-fill); min-height: 92px; }
+.sp-title { font-size: 12px; color: var(--sp-muted); }
+.sp-value { font-size: 22px; font-weight: 600; line-height: 1.4; overflow-wrap: anywhere; }
+.sp-value.sp-long { font-size: 15px; padding: 5px 0; }
+.sp-small { font-size: 12px; color: var(--sp-muted); overflow-wrap: anywhere; }
+.sp-badge { display: inline-block; padding: 1px 9px; border-radius: 999px; font-size: 12px; font-weight: 600;
+  white-space: nowrap; line-height: 1.6; border: 1px solid currentColor; vertical-align: middle; }
+.sp-value .sp-badge { font-size: 16px; }
+.sp-badge.sp-good { color: #15803d; } .dark .sp-badge.sp-good { color: #4ade80; }
+.sp-badge.sp-bad { color: #b91c1c; } .dark .sp-badge.sp-bad { color: #f87171; }
+.sp-badge.sp-busy { color: #b45309; } .dark .sp-badge.sp-busy { color: #fbbf24; }
+.sp-badge.sp-plain { color: var(--sp-muted); }
+.sp-scroll { overflow-x: auto; max-height: 430px; overflow-y: auto; }
+.sp-table { width: 100%; border-collapse: collapse; font-size: 13px; margin: 0 !important; border: 0 !important; }
+.sp-table thead, .sp-table tbody, .sp-table tr { border: 0 !important; }
+.sp-table th { text-align: left; font-weight: 600; white-space: nowrap; color: var(--sp-muted);
+  position: sticky; top: 0;  background: var(--block-background-fill); }
+.sp-table th, .sp-table td { padding: 6px 10px !important; border: 0 !important; vertical-align: top;
+  border-bottom: 1px solid var(--border-color-primary) !important; overflow-wrap: break-word; }
+.sp-table td { color: var(--body-text-color); }
+.sp-nowrap { white-space: nowrap; }
+.sp-text { display: inline-block; min-width: 180px; }
+.sp-log { font: 12px/1.5 var(--font-mono); white-space: pre-wrap; overflow: auto; max-height: 560px; padding: 10px 12px;
+  border: 1px solid var(--border-color-primary); border-radius: 8px; background: var(--block-background-fill);
+  color: var(--body-text-color); margin: 0; }
+.sp-facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; font-size: 13px; margin: 0; }
+.sp-facts dt { color: var(--sp-muted); } .sp-facts dd { margin: 0; overflow-wrap: anywhere; }
+.sp-heading { font-size: 15px; font-weight: 600; margin: 8px 0 4px; }
+.sp-note { border: 1px solid var(--border-color-primary); border-left: 4px solid var(--sp-muted);
+  border-radius: 8px;
+  padding: 9px 13px; font-size: 14px; overflow-wrap: anywhere; }
+.sp-note.sp-bad { border-left-color: #dc2626; } .sp-note.sp-good { border-left-color: #16a34a; }
+.sp-steps { display: flex; flex-wrap: wrap; gap: 6px; list-style: none; padding: 0; margin: 6px 0; }
+.sp-steps li { padding: 4px 12px; border-radius: 999px; font-size: 13px; margin: 0;
+  border: 1px solid var(--border-color-primary); color: var(--sp-muted); }
+.sp-steps li.sp-done { color: var(--body-text-color); background: var(--background-fill-secondary); }
+.sp-steps li.sp-at { font-weight: 650; color: #fff; border-color: transparent; background: #b45309; }
+.sp-steps li.sp-at.sp-good { background: #15803d; } .sp-steps li.sp-at.sp-bad { background: #b91c1c; }
+"""

@@ -1,0 +1,186 @@
+"""Profiles: what could run here, with which command, and the switch to it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import gradio as gr
+
+from specpilot_console.client import ApiError, Session
+from specpilot_console.frame import Frame
+from specpilot_console.markup import Markup, badge, heading, note, problem, table
+from specpilot_console.switch_view import ENDED, switch_html
+from specpilot_service.schemas.admin import (
+    CanaryRequest,
+    ProfileDetail,
+    ProfileList,
+    PromoteRequest,
+    ReasonRequest,
+    ResolvedView,
+    SwitchList,
+    SwitchRequest,
+    SwitchView,
+)
+
+__all__ = ["build", "profiles_html"]
+
+_EVERY_S = 1.0
+
+
+def build(frame: Frame) -> None:
+    listing = gr.HTML(padding=False)
+    with gr.Row():
+        with gr.Column(scale=3):
+            profile = gr.Dropdown(label="Profile", choices=[], allow_custom_value=True, interactive=True)
+            said = gr.HTML(padding=False)
+            command = gr.Code(label="Resolved command", language="shell", interactive=False, wrap_lines=True)
+            with gr.Accordion("Profile document", open=False):
+                document = gr.Code(label="Document", language="json", interactive=False)
+        with gr.Column(scale=2):
+            reason = gr.Textbox(label="Reason", placeholder="kept in the audit log", max_length=500)
+            with gr.Row():
+                mode = gr.Dropdown(["auto", "surge", "recreate", "in-engine"], value="auto", label="Mode")
+                share = gr.Slider(0, 90, value=0, step=5, label="Canary share, %")
+            by_hand = gr.Checkbox(False, label="Stay at the canary share until promoted")
+            start = frame.button("Switch to this profile", "operator", variant="primary")
+            with gr.Row():
+                set_share = frame.button("Set canary share", "operator")
+                promote = frame.button("Promote", "operator")
+                force = frame.button("Promote though a check failed", "admin")
+                cancel = frame.button("Cancel switch", "operator", variant="stop")
+            answer = gr.HTML(padding=False)
+            progress = gr.HTML(padding=False)
+
+    frame.when_shown(list_profiles, [profile], [listing, profile])
+    frame.on(profile.change, show_profile, [profile], [said, command, document])
+    frame.every(_EVERY_S, show_progress, (), [progress])
+    frame.on(start.click, start_switch, [profile, mode, share, by_hand, reason], [answer, progress])
+    frame.on(set_share.click, change_share, [share, reason], [answer, progress])
+    frame.on(promote.click, promote_switch, [reason], [answer, progress])
+    frame.on(force.click, force_switch, [reason], [answer, progress])
+    frame.on(cancel.click, cancel_switch, [reason], [answer, progress])
+
+
+def list_profiles(session: Session, chosen: str | None) -> Any:
+    found = session.fetch(ProfileList, "profiles.list")
+    choices = [(profile.name, profile.profile_id) for profile in found.profiles]
+    current = next((profile.profile_id for profile in found.profiles if profile.is_current), None)
+    value = chosen or current or (choices[0][1] if choices else None)
+    return profiles_html(found), gr.Dropdown(choices=choices, value=value)
+
+
+def profiles_html(found: ProfileList) -> Markup:
+    order = {"runnable": 0}
+    rows = [
+        (
+            Markup(badge(profile.status) + (badge("current", "good") if profile.is_current else "")),
+            profile.name,
+            profile.title,
+            profile.drafter,
+            profile.regime,
+            profile.engine,
+            profile.switch,
+            "; ".join(profile.reasons),
+        )
+        for profile in sorted(found.profiles, key=lambda profile: order.get(profile.status, 1))
+    ]
+    columns = ["Status", "Profile", "Title", "Drafter", "Regime", "Engine", "Switch", "Why not"]
+    return Markup(heading(f"Profiles on this machine: {found.gpu}") + table(columns, rows, "No profiles."))
+
+
+def show_profile(session: Session, profile: str | None) -> Any:
+    if not profile:
+        return "", "", ""
+    detail = session.fetch(ProfileDetail, "profiles.show", profile=profile)
+    document = json.dumps(detail.document, indent=2, ensure_ascii=False)
+    try:
+        resolved = session.fetch(ResolvedView, "profiles.resolved", profile=profile)
+    except ApiError as error:
+        return problem(error), "", document
+    where = [(name, value) for name, value in resolved.origins.items()]
+    said = Markup(heading("Where each value comes from") + table(["Value", "From"], where, "All by default."))
+    return said, command_text(resolved), document
+
+
+def command_text(resolved: ResolvedView) -> str:
+    variables = [f"{name}={shlex.quote(value)}" for name, value in resolved.environment.items()]
+    return " \\\n  ".join([*variables, *_lines(resolved.command)])
+
+
+def _lines(command: list[str]) -> list[str]:
+    """An option and its value on one line."""
+    lines: list[str] = []
+    for word in command:
+        if lines and not word.startswith("--") and (len(lines) == 1 or lines[-1].startswith("--")):
+            lines[-1] += " " + shlex.quote(word)
+        else:
+            lines.append(shlex.quote(word))
+    return lines
+
+
+def show_progress(session: Session) -> Markup:
+    newest = _newest(session)
+    if newest is None:
+        return note("No switch yet.")
+    return Markup(heading("Switch" if newest.state in ENDED else "Switch in progress") + switch_html(newest))
+
+
+def _newest(session: Session) -> SwitchView | None:
+    found = session.fetch(SwitchList, "switches.list").switches
+    return found[0] if found else None
+
+
+def _open(session: Session) -> str:
+    newest = _newest(session)
+    if newest is None or newest.state in ENDED:
+        raise ApiError(409, "conflict", "no switch is open")
+    return newest.id
+
+
+def _done(session: Session, text: str) -> Any:
+    return note(text, "good"), show_progress(session)
+
+
+def start_switch(
+    session: Session, profile: str | None, mode: Any, percent: float, by_hand: bool, reason: str
+) -> Any:
+    if not profile or not reason.strip():
+        return note("Choose a profile and give a reason.", "bad"), gr.skip()
+    share = percent / 100 if percent else None
+    if by_hand and share is None:
+        return note("To stay at the canary, give a canary share.", "bad"), gr.skip()
+    body = SwitchRequest(
+        profile=profile, mode=mode, canary_share=share, is_promoted_at_once=not by_hand, reason=reason
+    )
+    view = session.fetch(SwitchView, "switches.start", body=body)
+    return _done(session, f"Switch {view.id} to {view.profile_name} has begun.")
+
+
+def change_share(session: Session, percent: float, reason: str) -> Any:
+    if not percent or not reason.strip():
+        return note("Give a canary share and a reason.", "bad"), gr.skip()
+    body = CanaryRequest(share=percent / 100, reason=reason)
+    view = session.fetch(SwitchView, "switches.canary", body=body, switch_id=_open(session))
+    return _done(session, f"The canary of {view.id} gets {percent:.0f}%.")
+
+
+def promote_switch(session: Session, reason: str, is_forced: bool = False) -> Any:
+    if not reason.strip():
+        return note("Give a reason.", "bad"), gr.skip()
+    body = PromoteRequest(is_forced=is_forced, reason=reason)
+    view = session.fetch(SwitchView, "switches.promote", body=body, switch_id=_open(session))
+    return _done(session, f"{view.id} goes on to promotion.")
+
+
+def force_switch(session: Session, reason: str) -> Any:
+    return promote_switch(session, reason, is_forced=True)
+
+
+def cancel_switch(session: Session, reason: str) -> Any:
+    if not reason.strip():
+        return note("Give a reason.", "bad"), gr.skip()
+    body = ReasonRequest(reason=reason)
+    view = session.fetch(SwitchView, "switches.cancel", body=body, switch_id=_open(session))
+    return _done(session, f"{view.id} is being cancelled; the old revision stays.")
