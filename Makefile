@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Optional dependencies to install; with "clients" and "lm-eval" the tests of those programs run too.
-EXTRAS ?= serve,dev
+EXTRAS ?= serve,console,dev
 # The first of these that runs and is 3.11, 3.12 or 3.13 makes the environment; `make env PYTHON=/path/to/python` overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo "$$p" && break; done)

@@ -22,7 +22,8 @@ __all__ = ["build_ui", "create_app"]
 def build_ui(client: ConsoleClient, root_path: str = "") -> gr.Blocks:
     """The whole page. Who looks at it is known from each request alone, so one page serves everybody."""
     frame = Frame(client)
-    with gr.Blocks(title="SpecPilot", analytics_enabled=False, fill_width=True) as page:
+    page: gr.Blocks = gr.Blocks(title="SpecPilot", analytics_enabled=False, fill_width=True)
+    with page:
         head = gr.HTML(_head("", root_path), padding=False)
         tabs: dict[str, gr.Tab] = {}
         with gr.Tabs():

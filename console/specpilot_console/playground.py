@@ -49,7 +49,7 @@ class Answer:
     first_ms, total_ms
         From sending to the first text, and to the end.
     tokens_per_s
-        Tokens over the time from the first text to the end; None for an answer of one event.
+        Tokens over the whole time, prompt included; None where the engine did not count them.
     tau
         Accept length as the engine reports it; None where it reports none.
     """
@@ -119,14 +119,13 @@ def ask(client: ConsoleClient, key: str, model: str, question: Question) -> Answ
     end_s = time.perf_counter()
     first_s = first_s or end_s
     num_tokens = usage.get("completion_tokens")
-    is_timed = num_tokens is not None and len(pieces) > 1
     return Answer(
         text="".join(pieces),
         finish_reason=finish_reason,
         num_tokens=num_tokens,
         first_ms=(first_s - begun_s) * 1e3,
         total_ms=(end_s - begun_s) * 1e3,
-        tokens_per_s=num_tokens / (end_s - first_s) if num_tokens is not None and is_timed else None,
+        tokens_per_s=None if num_tokens is None else num_tokens / (end_s - begun_s),
         tau=report.get("tau"),
         drafter=report.get("drafter"),
         request_id=request_id,

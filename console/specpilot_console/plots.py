@@ -62,7 +62,7 @@ def speed_plot(points: Sequence[dict[str, Any]]) -> go.Figure:
 
 
 def answers_plot(rates: Sequence[tuple[str, float | None]]) -> go.Figure:
-    """Decoding rate of each answer in tokens/s, as bars."""
+    """Rate of each answer in tokens/s, prompt included, as bars."""
     figure = _blank(170)
     figure.add_bar(
         y=[name for name, _ in rates],
@@ -73,5 +73,5 @@ def answers_plot(rates: Sequence[tuple[str, float | None]]) -> go.Figure:
         textposition="auto",
     )
     figure.update_layout(showlegend=False, hovermode=False)
-    figure.update_xaxes(title={"text": "tokens/s after the first event"}, rangemode="tozero")
+    figure.update_xaxes(title={"text": "tokens/s over the whole answer, prompt included"}, rangemode="tozero")
     return figure

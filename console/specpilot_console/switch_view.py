@@ -24,7 +24,7 @@ ENDED: frozenset[SwitchState] = frozenset({"applied", "rolled_back", "cancelled"
 
 def stations(view: SwitchView) -> list[str]:
     """The states of this switch in order: those it was in, then those that lie ahead of it."""
-    seen = [step.state for step in view.steps]
+    seen: list[str] = [step.state for step in view.steps]
     passed = list(dict.fromkeys([*seen, view.state]))
     if view.state in ENDED or view.state == "rolling_back":
         return passed

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +87,14 @@ def _wait(session: Session, switch_id: str) -> tuple[dict[str, Any], int]:
 def _events(session: Session, given: dict[str, Any]) -> dict[str, Any]:
     if given["json"] and given["limit"] is None:
         raise Usage("specpilot admin events: --json prints one object, so it needs --limit")
-    found: list[dict[str, Any]] = []
-    num_seen = 0
     if given["limit"] is not None and given["limit"] < 1:
         raise Usage(f"specpilot admin events: --limit: got {given['limit']}, expected 1 or more")
-    for event in session.events():
-        num_seen += 1
+    found: list[dict[str, Any]] = []
+    for event in islice(session.events(), given["limit"]):
         if given["json"]:
             found.append(event)
         else:
             print(json.dumps(event, ensure_ascii=False), flush=True)
-        if num_seen == given["limit"]:
-            break
     return {"events": found} if given["json"] else {}
 
 

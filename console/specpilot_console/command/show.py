@@ -11,6 +11,9 @@ from rich.text import Text
 
 __all__ = ["show_text"]
 
+_COLUMN_WIDTH = 16
+"""Characters that a column should have; on a narrower terminal rows are written as blocks."""
+
 
 def show_text(report: Mapping[str, Any]) -> None:
     if list(report) == ["text"]:
@@ -18,8 +21,16 @@ def show_text(report: Mapping[str, Any]) -> None:
         return
     console = Console(highlight=False, soft_wrap=False)
     for name, value in report.items():
-        if _is_rows(value):
-            console.print(_table(name, value))
+        columns = _columns(value) if _is_rows(value) else []
+        if columns and console.width >= _COLUMN_WIDTH * len(columns):
+            console.print(_table(name, columns, value))
+        elif columns:
+            console.print(Text(f"{name}:"))
+            for row in value:
+                first, *others = columns
+                console.print(Text(f"  {first}: {_word(row.get(first))}"))
+                for column in others:
+                    console.print(Text(f"    {column}: {_word(row.get(column))}"))
         elif isinstance(value, dict | list) and value:
             console.print(Text(f"{name}:"))
             for line in _tree(value, 1):
@@ -32,9 +43,12 @@ def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    # What is empty in every row is left out: terminals are narrow.
-    columns = [name for name in rows[0] if any(row.get(name) not in (None, [], {}, "") for row in rows)]
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    """Names with something in them in at least one row."""
+    return [name for name in rows[0] if any(row.get(name) not in (None, [], {}, "") for row in rows)]
+
+
+def _table(title: str, columns: list[str], rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in columns:
         table.add_column(name, overflow="fold")

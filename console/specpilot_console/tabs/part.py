@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -42,31 +43,38 @@ def build_part(frame: Frame, title: str, listing: str, actions: tuple[PartAction
         return Markup(heading(title) + badge("available", "good")), gr.JSON(found, visible=True)
 
     frame.every(_EVERY_S, refresh, (), [state, data])
-    said = gr.HTML(padding=False, render=False)
-    result = gr.JSON(label="Result", visible=False, render=False)
     with gr.Row():
-        for action in actions:
-            _add_action(frame, action, said, result)
-    said.render()
-    result.render()
+        controls = [_controls(frame, action) for action in actions]
+    said = gr.HTML(padding=False)
+    result = gr.JSON(label="Result", visible=False)
+    for action, (button, field) in zip(actions, controls, strict=True):
+        frame.on(button.click, _work(action), [] if field is None else [field], [said, result])
 
 
-def _add_action(frame: Frame, action: PartAction, said: gr.HTML, result: gr.JSON) -> None:
+def _controls(frame: Frame, action: PartAction) -> tuple[gr.Button, gr.Textbox | None]:
     with gr.Column(min_width=220):
-        name = None if action.id_name is None else gr.Textbox(label=action.id_name.replace("_", " "))
-        button = frame.button(action.label, find_route(action.route).role)
+        field = (
+            None
+            if action.id_name is None
+            else gr.Textbox(label=action.id_name.replace("_", " ").capitalize())
+        )
+        return frame.button(action.label, find_route(action.route).role), field
 
+
+def _work(action: PartAction) -> Callable[..., Any]:
     def work(session: Session, identifier: str = "") -> Any:
-        if action.id_name is not None and not identifier.strip():
-            return note(f"Give the {action.id_name.replace('_', ' ')}.", "bad"), gr.skip()
-        path = {} if action.id_name is None else {action.id_name: identifier.strip()}
+        path: dict[str, Any] = {}
+        if action.id_name is not None:
+            if not identifier.strip():
+                return note(f"Give the {action.id_name.replace('_', ' ')}.", "bad"), gr.skip()
+            path[action.id_name] = identifier.strip()
         try:
             found = session.call(action.route, **path)
         except ApiError as error:
             return problem(error), gr.JSON(visible=False)
         return note(f"{action.label}: done.", "good"), gr.JSON(found, visible=True)
 
-    frame.on(button.click, work, [] if name is None else [name], [said, result])
+    return work
 
 
 def verdicts_html(session: Session, gate_name: str) -> Markup:

@@ -122,6 +122,6 @@ def verdict_html(stock: Answer, profile: Answer) -> Markup:
     word = badge("same text", "good") if same else badge("texts differ", "busy")
     ratio = ""
     if stock.tokens_per_s and profile.tokens_per_s:
-        ratio = f" The profile decodes {profile.tokens_per_s / stock.tokens_per_s:.2f} times as fast in this pair."
+        ratio = f" The profile is {profile.tokens_per_s / stock.tokens_per_s:.2f} times as fast in this pair."
     why = "" if same else " One pair proves nothing: arithmetic varies with batch shape, sampling with draws."
     return Markup(f'<div class="sp-note" role="status">{word}{escape(ratio + why)}</div>')
