@@ -30,8 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
 	@touch $@
 
-serve: env ## start OpenAI endpoint and admin API on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
-	$(BIN)/specpilot up --open --log-format text $(SERVE_ARGS)
+serve: env ## start OpenAI endpoint, admin API and console on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
+	$(BIN)/specpilot up --open --console --log-format text $(SERVE_ARGS)
 
 lint: env ## ruff and mypy
 	$(BIN)/ruff check .
