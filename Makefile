@@ -35,8 +35,8 @@ $(STAMP): pyproject.toml constraints.txt
 tools: env ## programs of the chart and compose tests (helm 3 and 4, kubectl, docker-compose) into .tools
 	$(BIN)/python .ci/install_tools.py
 
-serve: env ## start OpenAI endpoint and admin API on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
-	$(BIN)/specpilot up --open --log-format text $(SERVE_ARGS)
+serve: env ## start OpenAI endpoint, admin API and console on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")
+	$(BIN)/specpilot up --open --console --log-format text $(SERVE_ARGS)
 
 lint: env ## ruff and mypy
 	$(BIN)/ruff check .

@@ -81,9 +81,10 @@ def badge(word: str, tone: str | None = None) -> Markup:
     return Markup(f'<span class="sp-badge sp-{found}">{escape(word.replace("_", " "))}</span>')
 
 
-def cards(items: Iterable[tuple[str, Any, Any]]) -> Markup:
+def cards(items: Iterable[tuple[str, Any, Any]], is_wide: bool = False) -> Markup:
     """(title, value, small print) each as a card."""
-    return Markup(f'<div class="sp-cards">{"".join(_card(*item) for item in items)}</div>')
+    kind = "sp-cards sp-wide" if is_wide else "sp-cards"
+    return Markup(f'<div class="{kind}">{"".join(_card(*item) for item in items)}</div>')
 
 
 def _card(title: str, value: Any, small: Any) -> str:

@@ -14,7 +14,8 @@ CSS = """
 .sp-head button { padding: 4px 12px; border-radius: 6px; border: 1px solid var(--border-color-primary);
   background: var(--button-secondary-background-fill); color: var(--body-text-color); cursor: pointer;
   font-size: 13px !important; font-weight: 500 !important; }
-.sp-cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(215px, 1fr)); gap: 12px; }
+.sp-cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(160px, 1fr)); gap: 12px; }
+@media (min-width: 900px) { .sp-cards.sp-wide { grid-template-columns: repeat(4, 1fr); } }
 .sp-card { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 12px 14px;
   background: var(--block-background-fill); min-height: 92px; }
 .sp-title { font-size: 12px; color: var(--sp-muted); }

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
+import signal
+import subprocess
 import sys
 
 import typer
 
-from specpilot.errors import Unsupported
+from specpilot.errors import ConfigError, Unsupported
 
 __all__ = ["DEFAULT_PROFILE", "add_to"]
 
 _SERVICE = "specpilot_service"
 _CONSOLE = "specpilot_console"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 DEFAULT_PROFILE = "cpu/bundled--dflash2--chain"
 """What ``up`` starts first: the bundled model with its own drafter, which runs on every machine."""
@@ -38,14 +42,45 @@ def _sidecar(context: typer.Context) -> None:
 
 
 def _up(context: typer.Context) -> None:
-    """The sidecar, and at its first start the bundled model's profile; takes the settings of `specpilot sidecar`."""
+    """The sidecar, and at its first start the bundled model's profile; takes the settings of `specpilot sidecar`.
+
+    With --console the web console too, on 127.0.0.1:7860.
+    """
     arguments = list(context.args)
+    has_console = "--console" in arguments
+    if has_console:
+        arguments.remove("--console")
     names = {argument.partition("=")[0] for argument in arguments}
     if not names & {"--profile", "--engine-url"} and not {"SPECPILOT_PROFILE", "SPECPILOT_ENGINE_URL"} & set(
         os.environ
     ):
         arguments += ["--profile", DEFAULT_PROFILE]
+    if has_console:
+        _start_console(_value_of(arguments, "--port", "8000"), _value_of(arguments, "--admin-port", "8001"))
     _become(f"{_SERVICE}.sidecar", arguments)
+
+
+def _value_of(arguments: list[str], name: str, default: str) -> str:
+    """Of ``--name VALUE`` or ``--name=VALUE``; else of the variable that stands for the flag."""
+    for index, argument in enumerate(arguments):
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
+        if argument == name and index + 1 < len(arguments):
+            return arguments[index + 1]
+    return os.environ.get("SPECPILOT_" + name.removeprefix("--").replace("-", "_").upper(), default)
+
+
+def _start_console(port: str, admin_port: str) -> None:
+    """Beside the sidecar that this process becomes; the kernel ends it with that process."""
+    if "0" in (port, admin_port):
+        raise ConfigError("--console: got port 0, expected ports that are known before the sidecar starts")
+    urls = [f"--admin-url=http://127.0.0.1:{admin_port}", f"--gateway-url=http://127.0.0.1:{port}"]
+    module = [sys.executable, "-P", "-m", _CONSOLE]
+
+    def end_with_parent() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    subprocess.Popen([*module, *urls, "--log-level=warning"], preexec_fn=end_with_parent)
 
 
 def _console(context: typer.Context) -> None:

@@ -52,7 +52,8 @@ def overview_html(view: Overview) -> Markup:
                 ("Audit verdict", badge(view.audit.verdict), view.audit.message),
                 ("Last switch", switch, view.switch.profile_name if view.switch else ""),
                 ("First event", _ms(traffic.first_event_ms_p50), f"p99 {_ms(traffic.first_event_ms_p99)}"),
-            ]
+            ],
+            is_wide=True,
         )
         + "".join(note(f"Degraded: {line}", "bad") for line in view.degraded)
     )

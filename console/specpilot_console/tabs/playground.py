@@ -40,6 +40,7 @@ def build(frame: Frame) -> None:
             profile_facts = gr.HTML(padding=False)
             profile_text = gr.Textbox(label="Profile: as it is applied", lines=9, interactive=False)
     plot = gr.Plot(show_label=False)
+    code_said = gr.HTML(padding=False)
     with gr.Row():
         python = gr.Code(label="Python", language="python", interactive=False)
         curl = gr.Code(label="curl", language="shell", interactive=False)
@@ -50,7 +51,7 @@ def build(frame: Frame) -> None:
     # Two events one after the other: the first answer is shown while the second is made.
     first = frame.on(both.click, answer_stock, inputs, [*outputs, stock], is_long=True)
     frame.on(first.then, answer_profile, [*inputs, stock], [*outputs, stock], is_long=True)
-    frame.on(show_code.click, view_code, inputs, [said, python, curl])
+    frame.on(show_code.click, view_code, inputs, [code_said, python, curl])
 
 
 def _question(prompt: str, max_tokens: float, temperature: float, seed: float | None) -> Question:

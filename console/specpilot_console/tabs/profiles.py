@@ -75,9 +75,8 @@ def profiles_html(found: ProfileList) -> Markup:
     order = {"runnable": 0}
     rows = [
         (
-            Markup(badge(profile.status) + (badge("current", "good") if profile.is_current else "")),
+            Markup(badge(profile.status) + (" " + badge("current", "good") if profile.is_current else "")),
             profile.name,
-            profile.title,
             profile.drafter,
             profile.regime,
             profile.engine,
@@ -86,7 +85,7 @@ def profiles_html(found: ProfileList) -> Markup:
         )
         for profile in sorted(found.profiles, key=lambda profile: order.get(profile.status, 1))
     ]
-    columns = ["Status", "Profile", "Title", "Drafter", "Regime", "Engine", "Switch", "Why not"]
+    columns = ["Status", "Profile", "Drafter", "Regime", "Engine", "Switch", "Why not"]
     return Markup(heading(f"Profiles on this machine: {found.gpu}") + table(columns, rows, "No profiles."))
 
 
@@ -100,7 +99,12 @@ def show_profile(session: Session, profile: str | None) -> Any:
     except ApiError as error:
         return problem(error), "", document
     where = [(name, value) for name, value in resolved.origins.items()]
-    said = Markup(heading("Where each value comes from") + table(["Value", "From"], where, "All by default."))
+    title = f"{detail.title} ({detail.profile_id})"
+    said = Markup(
+        note(title)
+        + heading("Where each value comes from")
+        + table(["Value", "From"], where, "All by default.")
+    )
     return said, command_text(resolved), document
 
 

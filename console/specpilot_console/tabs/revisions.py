@@ -83,7 +83,6 @@ def revisions_html(found: RevisionList) -> Markup:
             view.profile_name,
             view.actor,
             view.reason,
-            view.created_at,
             view.applied_at,
             Markup(
                 " ".join(badge(f"{gate.name}: {gate.verdict}", _tone(gate.verdict)) for gate in view.gates)
@@ -91,7 +90,7 @@ def revisions_html(found: RevisionList) -> Markup:
         )
         for view in found.revisions
     ]
-    columns = ["Revision", "State", "Profile", "By", "Why", "Made", "Applied", "Checks"]
+    columns = ["Revision", "State", "Profile", "By", "Why", "Applied", "Checks"]
     return Markup(heading("Revisions") + table(columns, rows, "No revision yet."))
 
 
