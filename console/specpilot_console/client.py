@@ -57,7 +57,7 @@ class ConsoleClient:
     Parameters
     ----------
     admin_url, gateway_url
-        ``http://HOST:PORT`` of the two listeners.
+        Scheme, host and port of the two listeners.
     timeout_s
         Longest silence of the sidecar before a call fails.
     """

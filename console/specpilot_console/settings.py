@@ -22,7 +22,7 @@ class ConsoleSettings:
 
 def _url(text: str) -> str:
     if re.fullmatch(r"https?://[^/\s]+/?", text) is None:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected http://HOST:PORT without a path")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected scheme, host and port without a path")
     return text.rstrip("/")
 
 

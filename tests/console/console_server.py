@@ -30,7 +30,7 @@ class Turns:
 
 @contextlib.contextmanager
 def run_console(app: ASGIApp) -> Iterator[str]:
-    """Serve until the block ends; yields ``http://HOST:PORT``."""
+    """Serve until the block ends; yields its URL without a slash at the end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app, lifespan="off", log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
@@ -38,7 +38,8 @@ def run_console(app: ASGIApp) -> Iterator[str]:
         thread.start()
         wait_until(lambda: server.started, "the console is started")
         try:
-            yield "http://{}:{}".format(*listener.getsockname())
+            host, port = listener.getsockname()
+            yield f"http://{host}:{port}"
         finally:
             server.should_exit = True
             thread.join(PATIENCE_S)

@@ -73,5 +73,5 @@ def test_wrong_arguments_end_with_2(wrong: list[str]) -> None:
 
 
 def test_arguments() -> None:
-    settings = read_arguments(["--sidecar", "http://a:1/", "--root-path", "/x/"])
-    assert (settings.admin_url, settings.root_path, settings.port) == ("http://a:1", "/x", 7860)
+    settings = read_arguments(["--sidecar", "http://localhost:1/", "--root-path", "/x/"])
+    assert (settings.admin_url, settings.root_path, settings.port) == ("http://localhost:1", "/x", 7860)

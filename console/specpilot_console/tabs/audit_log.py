@@ -31,18 +31,18 @@ def build(frame: Frame) -> None:
         label="All entries, one JSON object a line", language="json", visible=False, interactive=False
     )
 
-    frame.when_shown(show_newest, [action, limit], [said, entries, before])
-    frame.on(newest.click, show_newest, [action, limit], [said, entries, before])
-    frame.on(older.click, show_older, [action, limit, before], [said, entries, before])
-    frame.on(verify.click, verify_chain, (), [said])
-    frame.on(export.click, export_all, (), [said, lines])
+    frame.when_shown(_show_newest, [action, limit], [said, entries, before])
+    frame.on(newest.click, _show_newest, [action, limit], [said, entries, before])
+    frame.on(older.click, _show_older, [action, limit, before], [said, entries, before])
+    frame.on(verify.click, _verify_chain, (), [said])
+    frame.on(export.click, _export_all, (), [said, lines])
 
 
-def show_newest(session: Session, action: str, limit: float) -> Any:
+def _show_newest(session: Session, action: str, limit: float) -> Any:
     return _page(session, action, limit, None)
 
 
-def show_older(session: Session, action: str, limit: float, before: dict[str, int] | None) -> Any:
+def _show_older(session: Session, action: str, limit: float, before: dict[str, int] | None) -> Any:
     if not before:
         return note("There are no older entries."), gr.skip(), gr.skip()
     return _page(session, action, limit, before["before"])
@@ -71,13 +71,13 @@ def entries_html(page: AuditPage) -> Markup:
     return table(["No.", "At", "Who", "Action", "Subject", "Detail", "Hash"], rows, "No entries.")
 
 
-def verify_chain(session: Session) -> Markup:
+def _verify_chain(session: Session) -> Markup:
     report = session.fetch(ChainReport, "audit_log.verify")
-    text = f"{report.num_entries} entries. {report.message} Head {report.head_hash[:16]}."
+    text = f"{report.message}; the newest hash begins with {report.head_hash[:16]}."
     return note(text, "good" if report.is_intact else "bad")
 
 
-def export_all(session: Session) -> Any:
+def _export_all(session: Session) -> Any:
     text = session.call("audit_log.export")
     said = note(f"{text.count(chr(10))} entries are below; the arrow in the corner saves them.", "good")
     return said, gr.Code(text, visible=True)

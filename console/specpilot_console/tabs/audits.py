@@ -21,8 +21,8 @@ def build(frame: Frame) -> None:
     )
     build_part(frame, "Token-forcing audits", "audits.list", actions)
     verdicts = gr.HTML(padding=False)
-    frame.every(_EVERY_S, show_verdicts, (), [verdicts])
+    frame.every(_EVERY_S, _show_verdicts, (), [verdicts])
 
 
-def show_verdicts(session: Session) -> Markup:
+def _show_verdicts(session: Session) -> Markup:
     return verdicts_html(session, "audit")

@@ -17,8 +17,8 @@ _EVERY_S = 2.0
 def build(frame: Frame) -> None:
     build_part(frame, "Ceiling gap", "ceilings.show", (PartAction("Measure now", "ceilings.check"),))
     verdicts = gr.HTML(padding=False)
-    frame.every(_EVERY_S, show_verdicts, (), [verdicts])
+    frame.every(_EVERY_S, _show_verdicts, (), [verdicts])
 
 
-def show_verdicts(session: Session) -> Markup:
+def _show_verdicts(session: Session) -> Markup:
     return verdicts_html(session, "ceiling")

@@ -35,14 +35,14 @@ def build(frame: Frame) -> None:
     said = gr.HTML(padding=False)
     secret = gr.Textbox(label="Secret, shown here once", visible=False, interactive=False, buttons=["copy"])
 
-    frame.when_shown(list_keys, (), [listing, key])
+    frame.when_shown(_list_keys, (), [listing, key])
     fields = [name, scopes, models, requests, tokens]
-    frame.on(make.click, make_key, fields, [said, secret, listing, key])
-    frame.on(revoke.click, revoke_key, [key], [said, secret, listing, key])
-    frame.on(usage.click, show_usage, [key], [used])
+    frame.on(make.click, _make_key, fields, [said, secret, listing, key])
+    frame.on(revoke.click, _revoke_key, [key], [said, secret, listing, key])
+    frame.on(usage.click, _show_usage, [key], [used])
 
 
-def list_keys(session: Session) -> Any:
+def _list_keys(session: Session) -> Any:
     found = session.fetch(KeyList, "keys.list")
     choices = [(f"{view.name} ({view.id})", view.id) for view in found.keys if view.revoked_at is None]
     return keys_html(found), gr.Dropdown(choices=choices, value=None)
@@ -68,7 +68,7 @@ def keys_html(found: KeyList) -> Markup:
     return Markup(heading("Keys") + table([*columns, "State"], rows))
 
 
-def make_key(
+def _make_key(
     session: Session, name: str, scopes: list[Any], models: str, requests: float | None, tokens: float | None
 ) -> Any:
     named = [word.strip() for word in models.split(",") if word.strip()]
@@ -85,18 +85,18 @@ def make_key(
         return note(wrong, "bad"), gr.skip(), gr.skip(), gr.skip()
     made = session.fetch(KeyCreated, "keys.create", body=body)
     said = note(f"Key {made.id} ({made.name}) is made. Copy its secret now.", "good")
-    return said, gr.Textbox(made.secret, visible=True), *list_keys(session)
+    return said, gr.Textbox(made.secret, visible=True), *_list_keys(session)
 
 
-def revoke_key(session: Session, key: str | None) -> Any:
+def _revoke_key(session: Session, key: str | None) -> Any:
     if not key:
         return note("Choose a key.", "bad"), gr.skip(), gr.skip(), gr.skip()
     gone = session.fetch(KeyView, "keys.revoke", key_id=key)
     said = note(f"Key {gone.id} ({gone.name}) is revoked; its open requests are cut.", "good")
-    return said, gr.Textbox("", visible=False), *list_keys(session)
+    return said, gr.Textbox("", visible=False), *_list_keys(session)
 
 
-def show_usage(session: Session, key: str | None) -> Markup:
+def _show_usage(session: Session, key: str | None) -> Markup:
     if not key:
         return note("Choose a key.", "bad")
     found = session.fetch(KeyUsage, "keys.usage", key_id=key)

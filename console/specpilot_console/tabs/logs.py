@@ -30,9 +30,9 @@ def build(frame: Frame) -> None:
         resume = frame.button("Take requests again", "operator")
     said = gr.HTML(padding=False)
 
-    frame.when_shown(show_log, [which, lines], [log])
-    frame.on(show.click, show_log, [which, lines], [log])
-    frame.on(which.change, show_log, [which, lines], [log])
+    frame.when_shown(_show_log, [which, lines], [log])
+    frame.on(show.click, _show_log, [which, lines], [log])
+    frame.on(which.change, _show_log, [which, lines], [log])
     for button, route, text in (
         (restart, "engine.restart", "The engine restarts when its streams have ended."),
         (drain, "engine.drain", "No new requests are taken."),
@@ -41,7 +41,7 @@ def build(frame: Frame) -> None:
         frame.on(button.click, _action(route, text), [reason], [said])
 
 
-def show_log(session: Session, which: str, lines: float) -> Markup:
+def _show_log(session: Session, which: str, lines: float) -> Markup:
     try:
         found = session.fetch(EngineLog, "engine.logs", query={"which": which, "lines": int(lines)})
     except ApiError as error:

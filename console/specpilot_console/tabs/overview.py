@@ -30,7 +30,7 @@ def build(frame: Frame) -> None:
     def refresh(session: Session, before: list[dict[str, Any]] | None) -> Any:
         view = session.fetch(Overview, "overview")
         after = append_point(before or [], view.traffic)
-        return overview_html(view), speed_plot(after), details_html(view), after
+        return overview_html(view), speed_plot(after), _details_html(view), after
 
     frame.every(_EVERY_S, refresh, [points], [status, plot, details, points])
 
@@ -59,7 +59,7 @@ def overview_html(view: Overview) -> Markup:
     )
 
 
-def details_html(view: Overview) -> Markup:
+def _details_html(view: Overview) -> Markup:
     engines = [
         (
             engine.id,

@@ -49,9 +49,9 @@ def build(frame: Frame) -> None:
     inputs = [prompt, max_tokens, temperature, seed, key]
     outputs = [said, stock_facts, stock_text, profile_facts, profile_text, plot]
     # Two events one after the other: the first answer is shown while the second is made.
-    first = frame.on(both.click, answer_stock, inputs, [*outputs, stock], is_long=True)
-    frame.on(first.then, answer_profile, [*inputs, stock], [*outputs, stock], is_long=True)
-    frame.on(show_code.click, view_code, inputs, [code_said, python, curl])
+    first = frame.on(both.click, _answer_stock, inputs, [*outputs, stock], is_long=True)
+    frame.on(first.then, _answer_profile, [*inputs, stock], [*outputs, stock], is_long=True)
+    frame.on(show_code.click, _view_code, inputs, [code_said, python, curl])
 
 
 def _question(prompt: str, max_tokens: float, temperature: float, seed: float | None) -> Question:
@@ -63,7 +63,7 @@ def _ask(session: Session, key: str, question: Question) -> Answer:
     return ask(session.client, key, find_model(session.client, key), question)
 
 
-def answer_stock(
+def _answer_stock(
     session: Session, prompt: str, max_tokens: float, temperature: float, seed: float | None, key: str
 ) -> Any:
     if not prompt.strip():
@@ -75,10 +75,10 @@ def answer_stock(
         # None tells the second event that there is nothing to compare with.
         return (problem(error), "", "", "", "", None, None)
     said = note("The profile answers now.")
-    return said, facts_html(answer), answer.text, "", "", None, answer.content()
+    return said, _facts_html(answer), answer.text, "", "", None, answer.content()
 
 
-def answer_profile(
+def _answer_profile(
     session: Session,
     prompt: str,
     max_tokens: float,
@@ -93,10 +93,10 @@ def answer_profile(
     answer = _ask(session, key, _question(prompt, max_tokens, temperature, seed))
     rates = [("stock", stock.tokens_per_s), ("profile", answer.tokens_per_s)]
     said = verdict_html(stock, answer)
-    return said, gr.skip(), gr.skip(), facts_html(answer), answer.text, answers_plot(rates), before
+    return said, gr.skip(), gr.skip(), _facts_html(answer), answer.text, answers_plot(rates), before
 
 
-def view_code(
+def _view_code(
     session: Session, prompt: str, max_tokens: float, temperature: float, seed: float | None, key: str
 ) -> Any:
     model = find_model(session.client, key.strip() or session.key)
@@ -105,7 +105,7 @@ def view_code(
     return said, python_code(session.client, model, question), curl_code(session.client, model, question)
 
 
-def facts_html(answer: Answer) -> Markup:
+def _facts_html(answer: Answer) -> Markup:
     tau = "drafter " + (answer.drafter or "not reported")
     tokens = f"{answer.num_tokens} tokens, ended by {answer.finish_reason}"
     return cards(

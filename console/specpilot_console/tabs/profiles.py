@@ -53,17 +53,17 @@ def build(frame: Frame) -> None:
             answer = gr.HTML(padding=False)
             progress = gr.HTML(padding=False)
 
-    frame.when_shown(list_profiles, [profile], [listing, profile])
-    frame.on(profile.change, show_profile, [profile], [said, command, document])
-    frame.every(_EVERY_S, show_progress, (), [progress])
-    frame.on(start.click, start_switch, [profile, mode, share, by_hand, reason], [answer, progress])
-    frame.on(set_share.click, change_share, [share, reason], [answer, progress])
-    frame.on(promote.click, promote_switch, [reason], [answer, progress])
-    frame.on(force.click, force_switch, [reason], [answer, progress])
-    frame.on(cancel.click, cancel_switch, [reason], [answer, progress])
+    frame.when_shown(_list_profiles, [profile], [listing, profile])
+    frame.on(profile.change, _show_profile, [profile], [said, command, document])
+    frame.every(_EVERY_S, _show_progress, (), [progress])
+    frame.on(start.click, _start_switch, [profile, mode, share, by_hand, reason], [answer, progress])
+    frame.on(set_share.click, _change_share, [share, reason], [answer, progress])
+    frame.on(promote.click, _promote_switch, [reason], [answer, progress])
+    frame.on(force.click, _force_switch, [reason], [answer, progress])
+    frame.on(cancel.click, _cancel_switch, [reason], [answer, progress])
 
 
-def list_profiles(session: Session, chosen: str | None) -> Any:
+def _list_profiles(session: Session, chosen: str | None) -> Any:
     found = session.fetch(ProfileList, "profiles.list")
     choices = [(profile.name, profile.profile_id) for profile in found.profiles]
     current = next((profile.profile_id for profile in found.profiles if profile.is_current), None)
@@ -89,7 +89,7 @@ def profiles_html(found: ProfileList) -> Markup:
     return Markup(heading(f"Profiles on this machine: {found.gpu}") + table(columns, rows, "No profiles."))
 
 
-def show_profile(session: Session, profile: str | None) -> Any:
+def _show_profile(session: Session, profile: str | None) -> Any:
     if not profile:
         return "", "", ""
     detail = session.fetch(ProfileDetail, "profiles.show", profile=profile)
@@ -105,10 +105,10 @@ def show_profile(session: Session, profile: str | None) -> Any:
         + heading("Where each value comes from")
         + table(["Value", "From"], where, "All by default.")
     )
-    return said, command_text(resolved), document
+    return said, _command_text(resolved), document
 
 
-def command_text(resolved: ResolvedView) -> str:
+def _command_text(resolved: ResolvedView) -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in resolved.environment.items()]
     return " \\\n  ".join([*variables, *_lines(resolved.command)])
 
@@ -124,7 +124,7 @@ def _lines(command: list[str]) -> list[str]:
     return lines
 
 
-def show_progress(session: Session) -> Markup:
+def _show_progress(session: Session) -> Markup:
     newest = _newest(session)
     if newest is None:
         return note("No switch yet.")
@@ -144,10 +144,10 @@ def _open(session: Session) -> str:
 
 
 def _done(session: Session, text: str) -> Any:
-    return note(text, "good"), show_progress(session)
+    return note(text, "good"), _show_progress(session)
 
 
-def start_switch(
+def _start_switch(
     session: Session, profile: str | None, mode: Any, percent: float, by_hand: bool, reason: str
 ) -> Any:
     if not profile or not reason.strip():
@@ -162,7 +162,7 @@ def start_switch(
     return _done(session, f"Switch {view.id} to {view.profile_name} has begun.")
 
 
-def change_share(session: Session, percent: float, reason: str) -> Any:
+def _change_share(session: Session, percent: float, reason: str) -> Any:
     if not percent or not reason.strip():
         return note("Give a canary share and a reason.", "bad"), gr.skip()
     body = CanaryRequest(share=percent / 100, reason=reason)
@@ -170,7 +170,7 @@ def change_share(session: Session, percent: float, reason: str) -> Any:
     return _done(session, f"The canary of {view.id} gets {percent:.0f}%.")
 
 
-def promote_switch(session: Session, reason: str, is_forced: bool = False) -> Any:
+def _promote_switch(session: Session, reason: str, is_forced: bool = False) -> Any:
     if not reason.strip():
         return note("Give a reason.", "bad"), gr.skip()
     body = PromoteRequest(is_forced=is_forced, reason=reason)
@@ -178,11 +178,11 @@ def promote_switch(session: Session, reason: str, is_forced: bool = False) -> An
     return _done(session, f"{view.id} goes on to promotion.")
 
 
-def force_switch(session: Session, reason: str) -> Any:
-    return promote_switch(session, reason, is_forced=True)
+def _force_switch(session: Session, reason: str) -> Any:
+    return _promote_switch(session, reason, is_forced=True)
 
 
-def cancel_switch(session: Session, reason: str) -> Any:
+def _cancel_switch(session: Session, reason: str) -> Any:
     if not reason.strip():
         return note("Give a reason.", "bad"), gr.skip()
     body = ReasonRequest(reason=reason)

@@ -50,16 +50,16 @@ def build(frame: Frame) -> None:
         document = gr.Code(label="Document (YAML)", language="yaml", interactive=True)
 
     choices = [number, before, after]
-    frame.when_shown(list_revisions, choices, [listing, *choices])
-    frame.every(_EVERY_S, show_both, (), [listing, progress])
-    frame.on(roll_back.click, begin_rollback, [number, reason], [answer])
-    frame.on(apply.click, apply_imported, [number, reason], [answer])
-    frame.on(compare.click, show_diff, [before, after], [diff])
-    frame.on(export.click, export_revision, [number], [answer, document])
-    frame.on(bring.click, import_document, [document, reason], [answer])
+    frame.when_shown(_list_revisions, choices, [listing, *choices])
+    frame.every(_EVERY_S, _show_both, (), [listing, progress])
+    frame.on(roll_back.click, _begin_rollback, [number, reason], [answer])
+    frame.on(apply.click, _apply_imported, [number, reason], [answer])
+    frame.on(compare.click, _show_diff, [before, after], [diff])
+    frame.on(export.click, _export_revision, [number], [answer, document])
+    frame.on(bring.click, _import_document, [document, reason], [answer])
 
 
-def list_revisions(session: Session, number: Any, before: Any, after: Any) -> Any:
+def _list_revisions(session: Session, number: Any, before: Any, after: Any) -> Any:
     found = session.fetch(RevisionList, "revisions.list")
     names = [
         (f"{view.number}: {view.profile_name} ({view.state})", str(view.number)) for view in found.revisions
@@ -98,7 +98,7 @@ def _tone(verdict: str) -> str:
     return {"passed": "good", "failed": "bad"}.get(verdict, "plain")
 
 
-def show_both(session: Session) -> Any:
+def _show_both(session: Session) -> Any:
     listing = revisions_html(session.fetch(RevisionList, "revisions.list"))
     switches = session.fetch(SwitchList, "switches.list").switches
     shown = (
@@ -111,7 +111,7 @@ def _number(text: Any) -> int | None:
     return int(text) if str(text or "").isdecimal() else None
 
 
-def begin_rollback(session: Session, chosen: Any, reason: str) -> Markup:
+def _begin_rollback(session: Session, chosen: Any, reason: str) -> Markup:
     number = _number(chosen)
     if number is None or not reason.strip():
         return note("Choose a revision and give a reason.", "bad")
@@ -120,7 +120,7 @@ def begin_rollback(session: Session, chosen: Any, reason: str) -> Markup:
     return note(f"Rollback {view.id} to revision {number} ({view.profile_name}) has begun.", "good")
 
 
-def apply_imported(session: Session, chosen: Any, reason: str) -> Markup:
+def _apply_imported(session: Session, chosen: Any, reason: str) -> Markup:
     number = _number(chosen)
     if number is None or not reason.strip():
         return note("Choose a revision and give a reason.", "bad")
@@ -129,7 +129,7 @@ def apply_imported(session: Session, chosen: Any, reason: str) -> Markup:
     return note(f"Switch {view.id} to {view.profile_name} has begun.", "good")
 
 
-def show_diff(session: Session, before: Any, after: Any) -> Markup:
+def _show_diff(session: Session, before: Any, after: Any) -> Markup:
     old, new = _number(before), _number(after)
     if old is None or new is None:
         return note("Choose two revisions.", "bad")
@@ -146,14 +146,14 @@ def _cell(value: str | None) -> Any:
     return badge("absent", "plain") if value is None else value
 
 
-def export_revision(session: Session, chosen: Any) -> Any:
+def _export_revision(session: Session, chosen: Any) -> Any:
     number = _number(chosen)
     if number is None:
         return note("Choose a revision.", "bad"), gr.skip()
     return note(f"Revision {number} is below.", "good"), session.call("revisions.export", number=number)
 
 
-def import_document(session: Session, document: str | None, reason: str) -> Markup:
+def _import_document(session: Session, document: str | None, reason: str) -> Markup:
     if not (document or "").strip() or not reason.strip():
         return note("Put an exported revision below and give a reason.", "bad")
     body = RevisionImport(document=document or "", reason=reason)
