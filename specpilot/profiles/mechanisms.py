@@ -92,13 +92,14 @@ CATALOGUE: Final[Mapping[str, MechanismKind]] = {
         missing=_lacking(_NO_FLAG),
     ),
     "certified-head": MechanismKind(
-        "LM head by an INT8 screen with exact rescoring", "4.1", missing=_lacking(_NO_FLAG)
+        "LM head by an INT8 screen with exact rescoring", "4.1", {}, {"": "certified-head"}, _SGLANG_LACKS
     ),
     "two-level-verification": MechanismKind(
         "a low-precision pass, a second draft, one exact pass over both trees",
         "4.3",
         {"weights": ("w12_view", "int8", "int6", "int6_int8"), "gated": bool},
-        missing=_lacking(_NO_FLAG),
+        {"weights": "q-weights", "gated": "q-gate"},
+        _SGLANG_LACKS,
     ),
     "drafter-weights": MechanismKind(
         "low-precision weights of the drafter", "B", {"format": ("fp8", "int4")}, missing=_lacking(_NO_CODE)

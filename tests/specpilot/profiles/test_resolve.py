@@ -137,6 +137,7 @@ def test_flags_of_the_service_are_offered_once_and_all_exist() -> None:
         "max-body-bytes",
         "model",
         "port",
+        "record",
         "stall-timeout-s",
     }
     assert of_mechanisms | REFERENCE_ARGUMENTS | of_the_process == flags
