@@ -11,6 +11,7 @@ import typer
 from specpilot.cli.options import Json, MaxTokens, Mode, Model, Threads, open_engine
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
+from specpilot.engines.mechanisms import MAX_TREE_NODES
 from specpilot.errors import ConfigError
 
 __all__ = ["add_to"]
@@ -18,7 +19,9 @@ __all__ = ["add_to"]
 _Records = Annotated[list[Path], typer.Option(help="Recorded files, or folders of them; may be given again.")]
 _Nodes = Annotated[
     list[int] | None,
-    typer.Option(min=1, help="N, verified rows of a step, root included; may be given again."),
+    typer.Option(
+        min=1, max=MAX_TREE_NODES, help="N, verified rows of a step, root included; may be given again."
+    ),
 ]
 _OfDrafter = Annotated[
     str | None, typer.Option(help="Only steps of this drafter. Default: all, which must be one.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from specpilot.draft.block_policy import BLOCK_ROWS
 from specpilot.draft.builders import TreeBuilder, make_builder
@@ -92,7 +92,7 @@ def plan_speculation(
     if drafter is None:
         if replace(mechanisms, has_certified_head=False) != STOCK:
             raise RequestError(
-                f"mechanisms: got {mechanisms} without a drafter; name one, or leave the options out",
+                f"options of speculation: got {_asked_for(mechanisms)} without a drafter; name one, or leave them out",
                 param="builder",
             )
         return SpeculationPlan(certified_head=certified_head)
@@ -175,3 +175,9 @@ def _refuse_missing(target: Target, mechanisms: Mechanisms, copies: TargetCopies
     ):
         if value and copies is None:
             raise Unsupported(f"{name}: got {value!r}, but this engine does not have it; leave it out")
+
+
+def _asked_for(mechanisms: Mechanisms) -> str:
+    """What differs from stock, NAME=VALUE."""
+    changed = [(field.name, getattr(mechanisms, field.name)) for field in fields(Mechanisms)]
+    return ", ".join(f"{name}={value}" for name, value in changed if value != getattr(STOCK, name))
