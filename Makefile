@@ -28,8 +28,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@echo "make env: compiling the CPU kernels"
 	$(BIN)/python -c "import specpilot_kernels.block_conv, specpilot_kernels.chain_attention, specpilot_kernels.context_write, \
-	    specpilot_kernels.draft_candidates, specpilot_kernels.gdn_rows, specpilot_kernels.gelu_mul, specpilot_kernels.rms_norm, \
-	    specpilot_kernels.silu_mul, specpilot_kernels.skinny_gemm"
+	    specpilot_kernels.draft_candidates, specpilot_kernels.draft_tree, specpilot_kernels.gdn_rows, specpilot_kernels.gelu_mul, \
+	    specpilot_kernels.layer_parts, specpilot_kernels.q_weights, specpilot_kernels.rms_norm, specpilot_kernels.silu_mul, \
+	    specpilot_kernels.skinny_gemm, specpilot_kernels.w12.ops"
 	@touch $@
 
 tools: env ## programs of the chart and compose tests (helm 3 and 4, kubectl, docker-compose) into .tools

@@ -31,6 +31,7 @@ _TOP_K = 2
 _RATES = (0.6, 0.3, 0.05)
 _WIDE_DEPTH, _WIDE_NODES = 15, 32
 _Build = Callable[[Lattice, int, int], DraftTree]
+_PathsOf = Callable[[Lattice], dict[Path, float]]
 _Share = Callable[[Sequence[Lattice], Sequence[int], int], list[DraftTree]]
 
 
@@ -89,17 +90,22 @@ def _check_prefixes(where: str, build: _Build, lattice: Lattice) -> int:
     return whole.num_nodes
 
 
-def _check_best_first(build: _Build) -> int:
+def _check_ranked(build: _Build, paths_of: _PathsOf) -> int:
+    """Trees of the best nodes by the scores that ``paths_of`` gives all paths."""
     count = 0
     for what, lattice in adversarial_lattices():
-        paths = every_path(lattice)
+        paths = paths_of(lattice)
         for num_nodes in _SIZES:
             tree = build(lattice, _ROOT, num_nodes)
             _check_scores(f"{what}, N = {num_nodes}", tree, num_nodes, paths, best_order(paths))
             count += 1
         count += _check_prefixes(what, build, lattice)
-        count += _check_permuted(what, build, lattice)
     return count
+
+
+def _check_best_first(build: _Build) -> int:
+    count = _check_ranked(build, every_path)
+    return count + sum(_check_permuted(what, build, lattice) for what, lattice in adversarial_lattices())
 
 
 def _check_permuted(what: str, build: _Build, lattice: Lattice) -> int:
@@ -167,15 +173,7 @@ def _check_chain(build: _Build) -> int:
 
 
 def _check_ddtree(build: _Build) -> int:
-    count = 0
-    for what, lattice in adversarial_lattices():
-        paths = every_path_by_marginals(lattice)
-        for num_nodes in _SIZES:
-            tree = build(lattice, _ROOT, num_nodes)
-            _check_scores(f"{what}, N = {num_nodes}", tree, num_nodes, paths, best_order(paths))
-            count += 1
-        count += _check_prefixes(what, build, lattice)
-    return count
+    return _check_ranked(build, every_path_by_marginals)
 
 
 def _check_eagle2(build: _Build) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.library import custom_op
 
-from specpilot_kernels.device import SupportedDevice, query_device
+from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
@@ -85,7 +86,7 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
     return y
 
 
-@torch.library.custom_op("specpilot::w12_gemm", mutates_args=())
+@custom_op("specpilot::w12_gemm", mutates_args=())
 def _product(
     x: Tensor,
     records: Tensor,
@@ -96,7 +97,7 @@ def _product(
     num_columns: int,
     blocks_per_multiprocessor: int,
 ) -> Tensor:
-    device = query_device(x.device.index or 0) if x.is_cuda else None
+    device = _device(x.device.index) if x.is_cuda else None
     if not isinstance(device, SupportedDevice) or device.arch != "sm90":
         reason = f"{x.device} is no CUDA device" if device is None else getattr(device, "reason", f"{device}")
         raise RuntimeError(f"w12_gemm: {reason}; expected a device of compute capability 9.0")
@@ -132,6 +133,12 @@ def _(
     blocks_per_multiprocessor: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
+
+
+@functools.cache
+def _device(index: int) -> SupportedDevice | UnsupportedDevice:
+    """Asked once: it does not change, and asking takes longer than the product."""
+    return query_device(index)
 
 
 @functools.cache
