@@ -26,12 +26,12 @@ PART_LEVELS = {
     part: level
     for level, parts in enumerate(
         [
-            ["errors", "types", "config", "metrics", "engines"],
+            ["errors", "types", "config", "metrics", "hash_chain", "engines"],
             ["w12", "draft", "verify", "cost"],
             ["sampling"],
             ["refengine"],
             ["models"],
-            ["replay", "forcing", "profiles"],
+            ["replay", "forcing", "profiles", "requests"],
             ["controller", "memory"],
             ["rounds"],
             ["sglang_plugin", "bench", "cli", "conformance"],

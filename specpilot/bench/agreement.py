@@ -21,13 +21,13 @@ import torch
 
 from specpilot.bench.answer import decode_answer
 from specpilot.bench.provenance import find_commit, find_versions
-from specpilot.bench.requests import read_requests
 from specpilot.engines.base import GenerateRequest, SamplingParams
 from specpilot.engines.mechanisms import QWeights
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.refengine.low_precision import LowPrecisionCopy, low_precision_copy
 from specpilot.refengine.target import Target
+from specpilot.requests.reading import read_requests
 
 __all__ = ["Agreement", "agreement_report", "count_agreement", "main"]
 

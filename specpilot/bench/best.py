@@ -19,7 +19,6 @@ from typing import Any
 from specpilot.bench.answer import decode_answer
 from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.record import record_requests
-from specpilot.bench.requests import BenchRequest
 from specpilot.bench.rows import output_rate, summarise
 from specpilot.bench.step_times import Form, PartTimes, measure_parts
 from specpilot.draft.builders import make_builder
@@ -29,6 +28,7 @@ from specpilot.errors import ConfigError
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.replay.records import ReplayStep, read_records
 from specpilot.replay.selection import replay_builder
+from specpilot.requests.reading import BenchRequest
 
 __all__ = ["Candidate", "find_best", "rank_candidates"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from specpilot.bench.answer import Answer, decode_answer
 from specpilot.bench.pairs import BenchOptions
-from specpilot.bench.requests import BenchRequest
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
 from specpilot.errors import EngineError, RequestError
+from specpilot.requests.reading import BenchRequest
 
 __all__ = ["ConcurrencySummary", "run_concurrency"]
 

@@ -19,10 +19,10 @@ from typing import Any
 from specpilot.bench.answer import Answer, decode_answer
 from specpilot.bench.divergence import common_length, margin
 from specpilot.bench.provenance import find_commit, find_versions
-from specpilot.bench.requests import read_requests
 from specpilot.engines.base import Engine, GenerateRequest, NumericMode, SamplingParams
 from specpilot.metrics import AcceptCounter
 from specpilot.models.build import build_engine
+from specpilot.requests.reading import read_requests
 
 __all__ = ["Difference", "answer_all", "compare_answers", "equality_report", "main"]
 

@@ -22,7 +22,6 @@ from typing import Any, get_args
 from specpilot.bench.answer import Answer, decode_answer
 from specpilot.bench.provenance import find_commit, find_versions
 from specpilot.bench.record import record_requests
-from specpilot.bench.requests import BenchRequest, read_requests
 from specpilot.bench.rows import output_rate
 from specpilot.engines.base import GenerateRequest, SamplingParams
 from specpilot.engines.mechanisms import STOCK, BatchMechanisms, Builder, Mechanisms, QWeights
@@ -31,6 +30,7 @@ from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.replay.records import read_records
 from specpilot.replay.report import replay_rows
+from specpilot.requests.reading import BenchRequest, read_requests
 
 __all__ = [
     "CONCURRENCY",

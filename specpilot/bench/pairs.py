@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from specpilot.bench.answer import Answer, decode_answer
-from specpilot.bench.requests import BenchRequest
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
 from specpilot.engines.mechanisms import STOCK, BatchMechanisms, Mechanisms
 from specpilot.errors import ConfigError, RequestError
+from specpilot.requests.reading import BenchRequest
 
 __all__ = ["BenchOptions", "Pair", "run_pairs"]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from specpilot.bench.answer import decode_answer
-from specpilot.bench.requests import BenchRequest, hash_requests
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
 from specpilot.errors import ConfigError, Unsupported
 from specpilot.refengine.engine import ReferenceEngine
 from specpilot.replay.every_position import record_every_position
 from specpilot.replay.model_hash import hash_model
 from specpilot.replay.recorder import FileRecorder
+from specpilot.requests.reading import BenchRequest, hash_requests
 
 __all__ = ["record_requests"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 import specpilot
-from specpilot.cli import bench, conformance, demo, generate, profiles, replay, serve
+from specpilot.cli import bench, conformance, demo, generate, profiles, replay, requests, serve
 from specpilot.cli.outcome import Outcome
 from specpilot.errors import ConfigError, RequestError, SpecPilotError
 
@@ -38,6 +38,7 @@ bench.add_to(_app)
 replay.add_to(_app)
 conformance.add_to(_app)
 profiles.add_to(_app)
+requests.add_to(_app)
 
 
 @_app.callback(invoke_without_command=True)

@@ -13,7 +13,6 @@ from specpilot.bench.concurrency import run_concurrency
 from specpilot.bench.demo_prompts import DEMO_PROMPTS
 from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.provenance import find_commit, find_versions, hash_chat_template
-from specpilot.bench.requests import BenchRequest, hash_requests, read_requests
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
 from specpilot.cli.options import (
     BuilderName,
@@ -43,6 +42,7 @@ from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
 from specpilot.engines.base import Engine, NumericMode
 from specpilot.errors import RequestError
+from specpilot.requests.reading import BenchRequest, hash_requests, read_requests
 
 __all__ = ["add_to"]
 

@@ -63,7 +63,7 @@ def _record(
     steps of served requests instead.
     """
     from specpilot.bench.record import record_requests
-    from specpilot.bench.requests import read_requests
+    from specpilot.requests.reading import read_requests
 
     chosen = read_requests(requests, limit)
     engine = open_engine(model, mode, num_threads)

@@ -135,15 +135,24 @@ class ChatTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return b"".join(map(self.token_bytes, token_ids)).decode("utf-8", "replace")
 
-    def _render(self, roles: Sequence[str]) -> str:
+    def _render(self, roles: Sequence[str], thinking: bool | None = None) -> str:
         """The template around numbered slots, one for the content of each message."""
+        switch = {} if thinking is None else {"enable_thinking": thinking}
         slots = [{"role": role, "content": f"\ue000{index}\ue001"} for index, role in enumerate(roles)]
         return self._template.render(
-            messages=slots, add_generation_prompt=True, tools=None, documents=None, **self._special_names
+            messages=slots,
+            add_generation_prompt=True,
+            tools=None,
+            documents=None,
+            **switch,
+            **self._special_names,
         )
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Prompt ids of a chat up to where the assistant's answer begins."""
+    def encode_chat(self, messages: Sequence[Mapping[str, str]], thinking: bool | None = None) -> list[int]:
+        """Prompt ids of a chat up to where the assistant's answer begins.
+
+        ``thinking`` is the template's ``enable_thinking``; None leaves it out, and a template without one ignores it.
+        """
         if not messages:
             raise RequestError("messages: got none, expected at least one", param="messages")
         for index, message in enumerate(messages):
@@ -154,7 +163,7 @@ class ChatTokenizer:
                     param=f"messages[{index}].role",
                 )
         try:
-            rendered = self._render([message["role"] for message in messages])
+            rendered = self._render([message["role"] for message in messages], thinking)
         except (ValueError, TypeError, jinja2.TemplateError) as error:
             raise RequestError(
                 f"messages: the model's chat template refuses them: {error}", param="messages"

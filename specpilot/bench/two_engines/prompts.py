@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from specpilot.bench.requests import read_requests
 from specpilot.models.folders import model_folders
 from specpilot.refengine.tokenizer import ChatTokenizer
+from specpilot.requests.reading import read_requests
 
 __all__ = ["NUM_PROMPTS", "main", "write_prompts"]
 

@@ -9,12 +9,12 @@ import pytest
 
 from specpilot.bench.best import find_best
 from specpilot.bench.mechanisms import batching_rows, builder_rows, markdown_table, two_level_rows
-from specpilot.bench.requests import BenchRequest
 from specpilot.bench.step_times import PartTimes, measure_parts
 from specpilot.engines.mechanisms import Mechanisms
 from specpilot.errors import ConfigError
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
+from specpilot.requests.reading import BenchRequest
 
 REQUESTS = [
     BenchRequest("one", ("Tom has 3 apples and buys 4. How many has he?",)),

@@ -9,9 +9,9 @@ import pytest
 
 from specpilot.bench.concurrency import run_concurrency
 from specpilot.bench.pairs import BenchOptions
-from specpilot.bench.requests import BenchRequest
 from specpilot.engines.base import CancelToken, Chunk, GenerateRequest
 from specpilot.errors import EngineError, RequestError
+from specpilot.requests.reading import BenchRequest
 from tests.service.tiny_engine import TinyEngine
 
 REQUESTS = [

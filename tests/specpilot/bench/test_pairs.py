@@ -8,10 +8,10 @@ import pytest
 
 from specpilot.bench.answer import Answer, TimedChunk
 from specpilot.bench.pairs import BenchOptions, Pair, run_pairs
-from specpilot.bench.requests import BenchRequest
 from specpilot.bench.rows import rate_ratio, summarise
 from specpilot.engines.base import CancelToken, Chunk, GenerateRequest, StepRecord
 from specpilot.errors import ConfigError, RequestError
+from specpilot.requests.reading import BenchRequest
 from tests.service.tiny_engine import TinyEngine
 
 REQUESTS = [

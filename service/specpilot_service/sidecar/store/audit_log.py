@@ -7,7 +7,6 @@ every entry also goes to the process log, which leaves the machine, and an expor
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import sqlite3
@@ -15,24 +14,15 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from specpilot.hash_chain import GENESIS_HASH, Link, link_hash, verify_chain
 from specpilot_service.schemas.admin_access import AuditEntry, ChainReport
 from specpilot_service.sidecar.store.database import Database, utc_now
 
-__all__ = ["GENESIS_HASH", "AuditLog", "entry_hash"]
+__all__ = ["AuditLog"]
 
 log = logging.getLogger(__name__)
 
-GENESIS_HASH = "0" * 64
 _PAGE = 1000
-
-
-def entry_hash(
-    previous_hash: str, seq: int, at: str, actor: str, action: str, subject: str, detail: dict[str, Any]
-) -> str:
-    """sha256 over the previous hash and the entry's canonical JSON (sorted keys, no spaces, UTF-8)."""
-    fields = {"seq": seq, "at": at, "actor": actor, "action": action, "subject": subject, "detail": detail}
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(previous_hash.encode() + text.encode()).hexdigest()
 
 
 class AuditLog:
@@ -49,7 +39,7 @@ class AuditLog:
         last = self._database.row("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
         seq, previous = (1, GENESIS_HASH) if last is None else (last["seq"] + 1, last["hash"])
         at = utc_now().isoformat()
-        digest = entry_hash(previous, seq, at, actor, action, subject, detail)
+        digest = link_hash(previous, _fields(seq, at, actor, action, subject, detail))
         self._database.execute(
             "INSERT INTO audit_log VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             *(seq, at, actor, action, subject, json.dumps(detail, sort_keys=True), previous, digest),
@@ -95,34 +85,27 @@ class AuditLog:
 
     def verify(self) -> ChainReport:
         """Recompute all hashes."""
-        previous, num_entries = GENESIS_HASH, 0
-        for entry in self.walk():
-            expected = entry_hash(
-                previous,
-                num_entries + 1,
-                entry.at.isoformat(),
-                entry.actor,
-                entry.action,
-                entry.subject,
-                entry.detail,
-            )
-            is_next = entry.seq == num_entries + 1 and entry.previous_hash == previous
-            if not is_next or entry.hash != expected:
-                message = (
-                    f"entry {entry.seq} does not follow from entry {num_entries}: one of them was changed"
-                )
-                return ChainReport(
-                    is_intact=False,
-                    num_entries=num_entries,
-                    head_hash=previous,
-                    first_bad_seq=entry.seq,
-                    message=message,
-                )
-            previous, num_entries = entry.hash, num_entries + 1
-        message = f"{num_entries} entries, each follows from the one before"
-        return ChainReport(
-            is_intact=True, num_entries=num_entries, head_hash=previous, first_bad_seq=None, message=message
+        state = verify_chain(
+            Link(entry.seq, entry.previous_hash, entry.hash, _fields_of(entry)) for entry in self.walk()
         )
+        return ChainReport(
+            is_intact=state.is_intact,
+            num_entries=state.num_links,
+            head_hash=state.head_hash,
+            first_bad_seq=state.first_bad_seq,
+            message=state.message,
+        )
+
+
+def _fields(
+    seq: int, at: str, actor: str, action: str, subject: str, detail: dict[str, Any]
+) -> dict[str, Any]:
+    """What an entry's hash covers."""
+    return {"seq": seq, "at": at, "actor": actor, "action": action, "subject": subject, "detail": detail}
+
+
+def _fields_of(entry: AuditEntry) -> dict[str, Any]:
+    return _fields(entry.seq, entry.at.isoformat(), entry.actor, entry.action, entry.subject, entry.detail)
 
 
 def _entry(row: sqlite3.Row) -> AuditEntry:

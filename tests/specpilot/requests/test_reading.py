@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specpilot.bench.requests import BenchRequest, hash_requests, read_requests
 from specpilot.errors import ConfigError
+from specpilot.requests.reading import BenchRequest, hash_requests, read_requests
 
 
 def write(folder: Path, content: str | bytes) -> Path:

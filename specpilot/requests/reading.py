@@ -19,13 +19,14 @@ class BenchRequest:
 
     id: str
     turns: tuple[str, ...]
+    benchmark: str = ""
 
 
 def read_requests(path: Path, limit: int | None = None) -> list[BenchRequest]:
     """Requests of a UTF-8 file, one JSON object a line with ``prompt`` (text) or ``turns`` (list of texts).
 
-    ``id`` is optional, other fields are ignored (data sets carry answers and sources). Lines end at ``\\n``
-    only: texts may hold other line separators. Empty lines are skipped.
+    ``id`` and ``benchmark`` are optional, other fields are ignored (data sets carry answers and sources). Lines end at
+    ``\\n`` only: texts may hold other line separators. Empty lines are skipped.
 
     Raises
     ------
@@ -73,4 +74,4 @@ def _parse(line: str, place: str, default_id: str) -> BenchRequest:
         raise ConfigError(
             f"requests: {place}: the text has a lone surrogate, which no tokenizer takes"
         ) from None
-    return BenchRequest(str(row.get("id", default_id)), tuple(turns))
+    return BenchRequest(str(row.get("id", default_id)), tuple(turns), str(row.get("benchmark", "")))

@@ -1,0 +1,3 @@
+"""Request sets: what is asked when something is measured or audited."""
+
+__all__: list[str] = []
