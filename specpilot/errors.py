@@ -8,6 +8,7 @@ SpecPilotError
 ├── Unsupported       well-formed, but this build or device cannot do it
 ├── Overloaded        no room now; try again later
 ├── Cancelled         the caller gave the request up before it was done
+├── ForcingError      token forcing cannot judge what it was given: 'audit unavailable'
 └── EngineError       the engine itself failed
     └── DraftError    a drafter's scores are no scores
 
@@ -23,6 +24,7 @@ __all__ = [
     "ConfigError",
     "DraftError",
     "EngineError",
+    "ForcingError",
     "Overloaded",
     "RequestError",
     "SpecPilotError",
@@ -77,6 +79,10 @@ class Overloaded(SpecPilotError):
 
 class Cancelled(SpecPilotError):
     """The caller gave the request up before it was done; nobody waits for the answer."""
+
+
+class ForcingError(SpecPilotError):
+    """Token forcing cannot judge what it was given; an audit is then unavailable, never passed."""
 
 
 class EngineError(SpecPilotError):

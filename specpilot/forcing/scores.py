@@ -1,0 +1,102 @@
+"""Teacher-forced scores of one answer, and the counts an arm of an audit comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot.errors import ForcingError
+
+__all__ = ["UNKNOWN_ID", "ArmCounts", "TokenScores"]
+
+UNKNOWN_ID = -1
+"""Stands for an argmax whose id a server does not tell."""
+
+_ROUNDING = 1e-6
+# A token that is the argmax may have a log-probability that JSON rounded to the other side of the argmax's.
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """One answer's tokens under the scorer.
+
+    Attributes
+    ----------
+    logprobs, argmax_logprobs
+        float64 (n,), natural log: of the token, and of the most likely token in its place.
+    argmax_ids
+        int64 (n,); ``UNKNOWN_ID`` where the server does not tell.
+    """
+
+    logprobs: NDArray[np.float64]
+    argmax_ids: NDArray[np.int64]
+    argmax_logprobs: NDArray[np.float64]
+
+    @property
+    def margins(self) -> NDArray[np.float64]:
+        """log p(argmax) - log p(token), nats, at least 0."""
+        return np.maximum(self.argmax_logprobs - self.logprobs, 0.0)
+
+    def mismatches(self, output_ids: Sequence[int]) -> NDArray[np.bool_]:
+        """Where the token is not the argmax; by the margin where the argmax's id is not known."""
+        by_id = self.argmax_ids != np.asarray(output_ids)
+        return np.where(self.argmax_ids == UNKNOWN_ID, self.margins > _ROUNDING, by_id)
+
+    def check(self, num_tokens: int, name: str) -> None:
+        """ForcingError for scores that are none."""
+        for values in (self.logprobs, self.argmax_ids, self.argmax_logprobs):
+            if values.shape != (num_tokens,):
+                raise ForcingError(
+                    f"{name}: got scores of {values.shape} tokens, expected {num_tokens}; log-probabilities are missing"
+                )
+        finite = np.isfinite(self.logprobs) & np.isfinite(self.argmax_logprobs)
+        if not finite.all():
+            raise ForcingError(
+                f"{name}: got a log-probability that is NaN or infinite at token {int((~finite).argmax())}, expected "
+                "finite numbers"
+            )
+        if (self.logprobs > _ROUNDING).any() or (self.logprobs > self.argmax_logprobs + _ROUNDING).any():
+            raise ForcingError(f"{name}: got a token likelier than certainty or than the most likely token")
+
+
+@dataclass(frozen=True)
+class ArmCounts:
+    """Mismatches of one system by request.
+
+    Attributes
+    ----------
+    request_ids
+        In the order of the arrays.
+    tokens, mismatches, large
+        int64 (R,): tokens, those that are not the argmax, and those of them with a large margin.
+    """
+
+    request_ids: tuple[str, ...]
+    tokens: NDArray[np.int64]
+    mismatches: NDArray[np.int64]
+    large: NDArray[np.int64]
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.request_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.tokens.sum())
+
+    @property
+    def rate(self) -> float:
+        """Mismatches over tokens."""
+        return float(self.mismatches.sum() / self.tokens.sum())
+
+    def take(self, rows: NDArray[np.int64]) -> ArmCounts:
+        """Requests by number, with repeats; ids get the place they stand in."""
+        return ArmCounts(
+            tuple(f"{i}" for i in range(len(rows))),
+            self.tokens[rows],
+            self.mismatches[rows],
+            self.large[rows],
+        )
