@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 import specpilot
-from specpilot.cli import bench, conformance, demo, generate, profiles, replay, requests, serve
+from specpilot.cli import bench, conformance, demo, generate, profiles, replay, requests, serve, w12
 from specpilot.cli.outcome import Outcome
 from specpilot.errors import ConfigError, RequestError, SpecPilotError
 
@@ -39,6 +39,7 @@ replay.add_to(_app)
 conformance.add_to(_app)
 profiles.add_to(_app)
 requests.add_to(_app)
+w12.add_to(_app)
 
 
 @_app.callback(invoke_without_command=True)

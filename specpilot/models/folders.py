@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specpilot.errors import CheckpointError
+from specpilot_kernels.w12.container import W12_SUFFIX
 
 __all__ = ["BUNDLED_MODEL_ID", "bundled_folder", "model_folders"]
 
@@ -36,7 +37,8 @@ def model_folders(model: str | None) -> tuple[str, Path, dict[str, Path]]:
             "give a GGUF file, a checkpoint folder, or a folder with target/ and its drafters beside it"
         )
     for folder in root.iterdir():
-        if folder.is_dir() and any(folder.glob("*.safetensors")) and not (folder / "config.json").is_file():
+        has_weights = any(folder.glob("*.safetensors")) or any(folder.glob(f"*{W12_SUFFIX}"))
+        if folder.is_dir() and has_weights and not (folder / "config.json").is_file():
             raise CheckpointError(
                 f"{folder}: got weights without config.json; restore it, or move the folder away"
             )

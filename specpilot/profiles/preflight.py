@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from specpilot.errors import CheckpointError
-from specpilot.models.folders import bundled_folder
 from specpilot.profiles.gpus import GpuIdentity
-from specpilot.profiles.resolve import DEFAULT_MODELS, ResolvedProfile, resolve_profile
+from specpilot.profiles.resolve import DEFAULT_MODELS, ResolvedProfile, checkpoint_folders, resolve_profile
 from specpilot.profiles.schema import MemoryNeed, Profile
 from specpilot.refengine.config import read_json_object
 from specpilot.refengine.dflash2_config import DFLASH2_ARCHITECTURES
@@ -112,18 +111,18 @@ def _check_models(profile: Profile, models: Path) -> list[tuple[Status, str]]:
     target, drafter = profile.deployment.target, profile.deployment.drafter
     found: list[tuple[Status, str]] = []
     configs: dict[str, dict[str, Any]] = {}
-    folders = {"target": bundled_folder() / "target" if target.folder is None else models / target.folder}
+    target_folder, drafter_folder = checkpoint_folders(profile, models)
+    folders = {"target": target_folder}
     if drafter.kind in _ARCHITECTURES:
-        folders["drafter"] = (
-            bundled_folder() / drafter.kind if drafter.folder is None else models / drafter.folder
-        )
+        folders["drafter"] = drafter_folder
+    advice = "put the checkpoint there, or name the models folder"
+    if profile.engine.kind != "reference" and target.folder is None:
+        advice = f"run `specpilot w12 decode --out {target_folder.parent}`"
     for role, folder in folders.items():
         try:
             configs[role] = read_json_object(folder, "config.json")
         except CheckpointError as error:
-            found.append(
-                ("cannot run here", f"{role}: {error}; put the checkpoint there, or name the models folder")
-            )
+            found.append(("cannot run here", f"{role}: {error}; {advice}"))
     if "drafter" not in configs:
         return found
     architectures = configs["drafter"].get("architectures")

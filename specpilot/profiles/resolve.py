@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from specpilot.errors import ConfigError, Unsupported
-from specpilot.models.folders import bundled_folder
+from specpilot.models.folders import BUNDLED_MODEL_ID, bundled_folder
 from specpilot.profiles.mechanisms import CATALOGUE, arguments_of, why_not_available
 from specpilot.profiles.records import Scalar
 from specpilot.profiles.schema import Profile, Switch
 from specpilot.profiles.speculation import REFERENCE_ARGUMENTS, SGLANG_ALGORITHMS
 from specpilot.profiles.store import ProfileStore, load_profiles
 
-__all__ = ["DEFAULT_MODELS", "MechanismState", "ResolvedProfile", "resolve", "resolve_profile"]
+__all__ = [
+    "DEFAULT_MODELS",
+    "MechanismState",
+    "ResolvedProfile",
+    "checkpoint_folders",
+    "resolve",
+    "resolve_profile",
+]
 
 DEFAULT_MODELS: Final = Path("/models")
 """Where folders of targets and drafters lie in the images."""
@@ -218,12 +225,21 @@ def _reference_arguments(
     return found
 
 
-def _sglang_arguments(profile: Profile, models: Path) -> dict[str, tuple[Scalar, str]]:
+def checkpoint_folders(profile: Profile, models: Path) -> tuple[Path, Path]:
+    """Folders of target and drafter. The bundled ones are W12 files, so SGLang reads a decoded copy of them."""
     target, drafter = profile.deployment.target, profile.deployment.drafter
-    path = bundled_folder() / "target" if target.folder is None else models / target.folder
+    bundled = bundled_folder() if profile.engine.kind == "reference" else models / BUNDLED_MODEL_ID
+    return (
+        bundled / "target" if target.folder is None else models / target.folder,
+        bundled / drafter.kind if drafter.folder is None else models / drafter.folder,
+    )
+
+
+def _sglang_arguments(profile: Profile, models: Path) -> dict[str, tuple[Scalar, str]]:
+    drafter = profile.deployment.drafter
+    path, draft = checkpoint_folders(profile, models)
     found: dict[str, tuple[Scalar, str]] = {"model-path": (str(path), "deployment.target")}
     if drafter.kind != "none":
-        draft = bundled_folder() / drafter.kind if drafter.folder is None else models / drafter.folder
         found["speculative-algorithm"] = (SGLANG_ALGORITHMS[drafter.kind], "deployment.drafter")
         found["speculative-draft-model-path"] = (str(draft), "deployment.drafter")
     return found

@@ -1,4 +1,4 @@
-"""Reading model weights: safetensors, one file or shards with an index, refused by name when anything is
+"""Reading model weights: safetensors or W12 files, one or shards with an index, refused by name when anything is
 off."""
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from specpilot.errors import CheckpointError
 from specpilot.refengine.config import TargetConfig, read_json_object
+from specpilot_kernels.w12.container import W12_SUFFIX, W12File
+from specpilot_kernels.w12.safetensors_file import WeightFileError
 
 __all__ = ["INDEX_FILE", "WEIGHTS_FILE", "Shapes", "read_tensors", "target_shapes", "tensor_names"]
 
@@ -80,7 +82,8 @@ def read_tensors(
     Parameters
     ----------
     folder
-        Model folder with ``model.safetensors``, or with shards and ``model.safetensors.index.json``.
+        Model folder with ``model.safetensors``, or with shards and ``model.safetensors.index.json``. In place of any
+        ``X.safetensors`` there may be ``X.w12``, whose tensors are checked against the originals' SHA-256.
     shapes
         Name and shape of every tensor that must be there; nothing else may be.
     dtype
@@ -148,11 +151,20 @@ def _files(folder: Path) -> dict[Path, set[str] | None]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    if not file.is_file():
-        raise CheckpointError(f"{file}: no such file; expected the weights of the model")
+    encoded = file.with_suffix(W12_SUFFIX)
+    if file.is_file() and encoded.is_file():
+        raise CheckpointError(f"{file}: {encoded.name} is there, too; remove one of them")
+    if not file.is_file() and not encoded.is_file():
+        raise CheckpointError(f"{file}: no such file, nor {encoded.name}; expected the weights of the model")
     try:
-        with safe_open(file, framework="pt") as reader:
-            yield reader
+        if encoded.is_file():
+            with W12File(encoded) as w12_reader:
+                yield w12_reader
+        else:
+            with safe_open(file, framework="pt") as reader:
+                yield reader
+    except WeightFileError as error:
+        raise CheckpointError(str(error)) from None
     except SafetensorError as error:
         raise CheckpointError(f"{file}: not a readable safetensors file ({error}); copy it again") from None
 

@@ -122,6 +122,10 @@ class W12Weight:
             )
         if (self.bases > LARGEST_BASE).any():
             raise ValueError(f"bases: got {self.bases.max()}, expected at most {LARGEST_BASE}")
+        if len(self.escapes) and int(self.escapes.max() >> 16) >= RECORD_ROWS * RECORD_COLUMNS:
+            raise ValueError(
+                f"escapes: got slot {self.escapes.max() >> 16}, expected less than {RECORD_ROWS * RECORD_COLUMNS}"
+            )
 
     @property
     def memory_bytes(self) -> int:

@@ -121,3 +121,16 @@ def test_cpu_rows_can_run_on_this_machine() -> None:
             verdict = check(profile, Machine("cpu", free_gib=64.0))
             assert verdict.status == "runnable", verdict.reasons
     assert free is None or free > 0
+
+
+def test_sglang_reads_a_decoded_copy_of_the_bundled_models(tmp_path: Path) -> None:
+    """They are shipped as W12 files, which stock SGLang cannot read."""
+    profile = load_profiles().find("bundled--dflash2--batching", "h200")
+    verdict = check(profile, Machine("h200", free_gib=100.0), tmp_path)
+    decode = f"run `specpilot w12 decode --out {tmp_path / 'specpilot-bundled'}`"
+    assert verdict.status == "cannot run here" and all(decode in reason for reason in verdict.reasons)
+    for name in ("target", "dflash2"):
+        folder = tmp_path / "specpilot-bundled" / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_bytes((bundled_folder() / name / "config.json").read_bytes())
+    assert check(profile, Machine("h200", free_gib=100.0), tmp_path).status == "runnable"

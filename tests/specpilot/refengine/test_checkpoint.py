@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from torch import Tensor
 from specpilot.errors import CheckpointError
 from specpilot.refengine.checkpoint import INDEX_FILE, WEIGHTS_FILE, read_tensors, target_shapes
 from specpilot.refengine.model import load_target
+from specpilot_kernels.w12.checkpoint import encode_checkpoint
+from specpilot_kernels.w12.container import W12_SUFFIX, W12File
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, save_target
 
 SHAPES = target_shapes(SMALL)
+WIDE = replace(SMALL, hidden_size=128)
+"""W12 records have 64 columns: 96 of them would not pay."""
 NAME = "model.layers.3.self_attn.k_proj.weight"
 
 
@@ -151,4 +156,52 @@ def test_a_head_that_the_config_ties_is_refused(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps(data | {"tie_word_embeddings": True}), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"lm_head\.weight: not a tensor of this architecture"):
+        load_target(tmp_path, mode="serve")
+
+
+def as_w12(folder: Path) -> None:
+    """Replace a folder's safetensors files by W12 files."""
+    for file in folder.glob("*.safetensors"):
+        encode_checkpoint(file, file.with_suffix(W12_SUFFIX))
+        file.unlink()
+
+
+def test_w12_files_in_place_of_any_shard(tmp_path: Path) -> None:
+    written = {name: tensor.bfloat16() for name, tensor in save_target(tmp_path, WIDE).items()}
+    save_file(written, tmp_path / WEIGHTS_FILE)
+    save_shards(tmp_path, written)
+    plain = read_tensors(tmp_path, target_shapes(WIDE), None)
+    kept = (tmp_path / "model-00001-of-00003.safetensors").read_bytes()
+    as_w12(tmp_path)
+    with W12File(tmp_path / "model-00001-of-00003.w12") as file:
+        assert any(record.layout == "L3" for record in file.records.values())
+    for mixed in (False, True):
+        if mixed:
+            (tmp_path / "model-00001-of-00003.safetensors").write_bytes(kept)
+            (tmp_path / "model-00001-of-00003.w12").unlink()
+        read = read_tensors(tmp_path, target_shapes(WIDE), None)
+        assert read.keys() == plain.keys()
+        for name, tensor in plain.items():
+            assert read[name].dtype == tensor.dtype
+            assert torch.equal(read[name].view(torch.uint8), tensor.view(torch.uint8)), name
+
+
+def test_two_copies_of_the_weights_are_refused(tmp_path: Path) -> None:
+    save_target(tmp_path, SMALL)
+    encode_checkpoint(tmp_path / WEIGHTS_FILE, tmp_path / "model.w12")
+    with pytest.raises(CheckpointError, match=r"model\.w12 is there, too"):
+        load_target(tmp_path, mode="serve")
+
+
+def test_a_damaged_w12_file_is_refused_by_name(tmp_path: Path) -> None:
+    written = {name: tensor.bfloat16() for name, tensor in save_target(tmp_path, WIDE).items()}
+    save_file(written, tmp_path / WEIGHTS_FILE)
+    as_w12(tmp_path)
+    content = bytearray((tmp_path / "model.w12").read_bytes())
+    content[len(content) // 2] ^= 16
+    (tmp_path / "model.w12").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"model\.w12: model\.\S+: .* not those"):
+        load_target(tmp_path, mode="serve")
+    (tmp_path / "model.w12").write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match=r"model\.w12: tensors take"):
         load_target(tmp_path, mode="serve")

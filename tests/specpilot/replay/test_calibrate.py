@@ -68,7 +68,7 @@ def test_the_command_writes_a_calibration_a_drafter_loads(
     folder = tmp_path / "drafter"
     folder.mkdir()
     bundled = model_folders(None)[2]["dflash2"]
-    for name in ("config.json", "model.safetensors"):
+    for name in ("config.json", "model.w12"):
         (folder / name).symlink_to(bundled / name)
     (folder / CALIBRATION_FILE).symlink_to(out / CALIBRATION_FILE)
     target = open_target(model_folders(None)[1], mode="judge")

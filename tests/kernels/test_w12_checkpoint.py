@@ -1,0 +1,170 @@
+"""Checkpoints in folders: shards, the other files, runs that were killed, verdicts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specpilot_kernels.w12.atomic_file import PART_SUFFIX
+from specpilot_kernels.w12.checkpoint import (
+    PLAIN_SUFFIX,
+    count_tensors,
+    decode_checkpoint,
+    encode_checkpoint,
+    verify_checkpoint,
+    weight_files,
+)
+from specpilot_kernels.w12.safetensors_file import WeightFileError
+from tests.kernels.w12_files import mixed_tensors, write_plain
+
+SHARDS = [f"model-0000{number}-of-00003" for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three shards with an index, and what else lies in such a folder."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(SHARDS):
+        tensors = {f"{number}.{name}": value for name, value in mixed_tensors(number).items()}
+        write_plain(folder / f"{shard}.safetensors", tensors)
+        weight_map |= dict.fromkeys(tensors, f"{shard}.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}, indent=3))
+    (folder / "config.json").write_text("{}")
+    (folder / "LICENSE").write_text("free")
+    (folder / "pytorch_model.bin").write_bytes(b"the same in another format")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_folder_and_back(folder: Path, tmp_path: Path) -> None:
+    steps = []
+    made = encode_checkpoint(folder, tmp_path / "w12", advance=lambda: steps.append(0))
+    assert [file.name for file in made] == [f"{shard}.w12" for shard in SHARDS]
+    assert len(steps) == count_tensors(folder, PLAIN_SUFFIX)
+    assert contents(tmp_path / "w12").keys() == {
+        *(f"{shard}.w12" for shard in SHARDS), "model.safetensors.index.json", "config.json", "LICENSE",
+    }  # fmt: skip
+    decode_checkpoint(tmp_path / "w12", tmp_path / "again")
+    expected = contents(folder)
+    del expected["pytorch_model.bin"]
+    assert contents(tmp_path / "again") == expected
+
+
+def test_a_folder_of_folders(folder: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    both.mkdir()
+    folder.rename(both / "target")
+    (both / "drafter").mkdir()
+    write_plain(both / "drafter" / "model.safetensors", mixed_tensors(7))
+    encode_checkpoint(both, tmp_path / "w12")
+    assert all(not verdict.faults for verdict in verify_checkpoint(tmp_path / "w12"))
+    decode_checkpoint(tmp_path / "w12", tmp_path / "again")
+    expected = contents(both)
+    del expected["target/pytorch_model.bin"]
+    assert contents(tmp_path / "again") == expected
+
+
+def test_a_single_file(folder: Path, tmp_path: Path) -> None:
+    source = folder / f"{SHARDS[0]}.safetensors"
+    assert encode_checkpoint(source, tmp_path / "x.w12") == [tmp_path / "x.w12"]
+    decode_checkpoint(tmp_path / "x.w12", tmp_path / "x.safetensors")
+    assert (tmp_path / "x.safetensors").read_bytes() == source.read_bytes()
+
+
+def test_verdicts_name_what_is_wrong(folder: Path, tmp_path: Path) -> None:
+    encode_checkpoint(folder, tmp_path / "w12")
+    files = weight_files(tmp_path / "w12", ".w12")
+    damaged = bytearray(files[1].read_bytes())
+    damaged[-300] ^= 1  # The bases stand last.
+    files[1].write_bytes(damaged)
+    files[2].write_bytes(files[2].read_bytes()[:-1])
+    first, second, third = verify_checkpoint(tmp_path / "w12")
+    assert first.faults == () and first.num_encoded == 3 and first.num_tensors == 14
+    assert len(second.faults) == 1 and "1.model.layers.0.mlp.up.weight" in second.faults[0]
+    assert len(third.faults) == 1 and SHARDS[2] in third.faults[0]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from specpilot_kernels.w12.checkpoint import decode_checkpoint, encode_checkpoint
+left = int(sys.argv[4])
+def advance():
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+verb = {"encode": encode_checkpoint, "decode": decode_checkpoint}[sys.argv[1]]
+verb(Path(sys.argv[2]), Path(sys.argv[3]), advance=advance)
+"""
+
+
+def kill_after(num_tensors: int, verb: str, source: Path, out: Path) -> None:
+    call = [sys.executable, "-c", KILLED, verb, str(source), str(out), str(num_tensors)]
+    assert subprocess.run(call, check=False).returncode == -signal.SIGKILL
+
+
+def test_encoding_goes_on_after_a_kill(folder: Path, tmp_path: Path) -> None:
+    out, whole = tmp_path / "w12", tmp_path / "whole"
+    kill_after(20, "encode", folder, out)
+    num_whole = 1
+    assert set(contents(out)) == {
+        *(f"{s}.w12" for s in SHARDS[:num_whole]),
+        f"{SHARDS[num_whole]}.w12{PART_SUFFIX}",
+    }
+    kept = {file: file.stat().st_ino for file in out.glob("*.w12")}
+    steps: list[int] = []
+    encode_checkpoint(folder, out, advance=lambda: steps.append(0))
+    assert len(steps) == 3 * 14
+    assert {file: file.stat().st_ino for file in kept} == kept
+    encode_checkpoint(folder, whole)
+    assert contents(out) == contents(whole)
+
+
+def test_decoding_goes_on_after_a_kill(folder: Path, tmp_path: Path) -> None:
+    encode_checkpoint(folder, tmp_path / "w12")
+    kill_after(16, "decode", tmp_path / "w12", tmp_path / "again")
+    assert not (tmp_path / "again" / "config.json").exists()
+    decode_checkpoint(tmp_path / "w12", tmp_path / "again")
+    assert all((tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+               for name in contents(tmp_path / "again"))  # fmt: skip
+
+
+def test_a_shard_of_something_else_is_not_kept(folder: Path, tmp_path: Path) -> None:
+    encode_checkpoint(folder, tmp_path / "w12")
+    write_plain(folder / f"{SHARDS[1]}.safetensors", mixed_tensors(9))
+    with pytest.raises(WeightFileError, match=rf"{SHARDS[1]}\.w12: is there and does not hold what"):
+        encode_checkpoint(folder, tmp_path / "w12")
+    with pytest.raises(WeightFileError, match="does not hold"):
+        decode_checkpoint(tmp_path / "w12", folder.rename(tmp_path / "other"))
+
+
+def test_other_choices_of_tensors_are_not_mixed(folder: Path, tmp_path: Path) -> None:
+    encode_checkpoint(folder, tmp_path / "w12", is_mlp_only=True)
+    with pytest.raises(WeightFileError, match="does not hold"):
+        encode_checkpoint(folder, tmp_path / "w12")
+    assert len(encode_checkpoint(folder, tmp_path / "w12", is_mlp_only=True)) == 3
+    decode_checkpoint(tmp_path / "w12", tmp_path / "again")
+    decode_checkpoint(tmp_path / "w12", tmp_path / "again")
+
+
+def test_wrong_places_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(WeightFileError, match="is the folder that is read"):
+        encode_checkpoint(folder, folder / ".." / folder.name)
+    with pytest.raises(WeightFileError, match=r"no file \*\.w12 there"):
+        decode_checkpoint(folder, tmp_path / "out")
+    with pytest.raises(WeightFileError, match=r"got suffix '\.bin'"):
+        encode_checkpoint(folder / "pytorch_model.bin", tmp_path / "out")
+    with pytest.raises(WeightFileError, match="cannot make"):
+        encode_checkpoint(folder, folder / "config.json")
+    assert not (tmp_path / "out").exists()
