@@ -94,7 +94,7 @@ def test_a_wrong_call_is_exit_code_2(run: Any, words: tuple[str, ...], what: str
 
 
 def test_what_is_missing_is_said(run: Any, tmp_path: Path) -> None:
-    exit_code, answer = run("audits", "list")
+    exit_code, answer = run("rounds", "list")
     assert exit_code == 1 and answer["error"]["code"] == "unavailable"
     exit_code, answer = run("whoami", key=tmp_path / "none.key")
     assert exit_code == 2 and "none.key" in answer["error"]["message"]

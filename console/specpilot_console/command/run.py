@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from specpilot_console.client import ApiError, ConsoleClient, Session
 from specpilot_console.command.show import show_text
-from specpilot_console.command.verbs import Usage, body_of, build_parser, path_names
+from specpilot_console.command.verbs import JOB_STARTS, Usage, body_of, build_parser, path_names
+from specpilot_console.job_view import job_line
 from specpilot_console.playground import Question, compare, curl_code, find_model, python_code
 from specpilot_console.switch_view import ENDED
 from specpilot_service.schemas.admin import SwitchView
+from specpilot_service.schemas.admin_jobs import JobView
 from specpilot_service.schemas.admin_routes import find_route
 
 __all__ = ["main"]
@@ -67,7 +69,7 @@ def _run(session: Session, given: dict[str, Any]) -> tuple[dict[str, Any], int]:
     if route.text is not None:
         return {"text": answer}, 0
     if given.get("wait"):
-        return _wait(session, answer["id"])
+        return (_wait_for_job if name in JOB_STARTS else _wait)(session, answer["id"])
     return answer, 0 if answer.get("is_intact", True) else 1
 
 
@@ -81,6 +83,21 @@ def _wait(session: Session, switch_id: str) -> tuple[dict[str, Any], int]:
         seen = len(view.steps)
         if view.state in ENDED:
             return view.model_dump(mode="json"), 0 if view.state == "applied" else 1
+        time.sleep(_PAUSE_S)
+
+
+def _wait_for_job(session: Session, job_id: str) -> tuple[dict[str, Any], int]:
+    """Until the job ends; its progress goes to stderr as it comes."""
+    shown = ""
+    while True:
+        view = session.fetch(JobView, "jobs.show", job_id=job_id)
+        line = job_line(view)
+        if line != shown:
+            print(line, file=sys.stderr)
+        shown = line
+        if view.ended_at is not None:
+            has_passed = view.result is not None and view.result["passed"] is True
+            return view.model_dump(mode="json"), 0 if has_passed else 1
         time.sleep(_PAUSE_S)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from specpilot_service.schemas.admin_routes import ADMIN_ROUTES, AdminRoute
 
-__all__ = ["DEFAULT_KEY_FILE", "Usage", "body_of", "build_parser", "path_names"]
+__all__ = ["DEFAULT_KEY_FILE", "JOB_STARTS", "Usage", "body_of", "build_parser", "path_names"]
 
 DEFAULT_KEY_FILE = Path("~/.local/state/specpilot/admin.key")
 """Where a sidecar with its default state folder leaves the first admin key."""
@@ -26,6 +27,7 @@ _NOUNS = {
     "keys": "who may do what",
     "audit-log": "every change of state",
     "engine": "the engine's processes",
+    "jobs": "checks beside the service",
     "ceilings": "the gap to what the hardware allows",
     "audits": "token forcing",
     "rounds": "optimization rounds",
@@ -33,6 +35,7 @@ _NOUNS = {
     "playground": "stock beside the profile",
 }
 _WAITING = {"switches.start", "switches.promote", "switches.cancel", "revisions.rollback"}
+JOB_STARTS = frozenset({"jobs.start", "audits.start", "ceilings.check"})
 
 
 class Usage(Exception):
@@ -101,6 +104,10 @@ def _fill(parser: argparse.ArgumentParser, route: AdminRoute) -> None:
         parser.add_argument(
             "--wait", action="store_true", help="until the switch ends; exit code 0 only when applied"
         )
+    if route.name in JOB_STARTS:
+        parser.add_argument(
+            "--wait", action="store_true", help="until the job ends; exit code 0 only when it passed"
+        )
 
 
 def _fill_compare(group: Any) -> None:
@@ -134,12 +141,21 @@ def _add_option(parser: argparse.ArgumentParser, name: str, field: FieldInfo) ->
         options |= {"metavar": "FILE", "help": f"file with {field.description}; - reads stdin"}
     elif kind is bool:
         options |= {"action": argparse.BooleanOptionalAction}
+    elif get_origin(kind) is dict:
+        options |= {"type": _json_object, "metavar": "JSON"}
     elif get_origin(kind) is list:
         (item,) = get_args(kind)
         options |= {"action": "append"} | _value(item)
     else:
         options |= _value(kind)
     parser.add_argument(f"--{name.replace('_', '-')}", **options)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    found = json.loads(text)  # its ValueError is argparse's word for a wrong value
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
 
 
 def _value(kind: Any) -> dict[str, Any]:

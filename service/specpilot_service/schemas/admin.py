@@ -337,10 +337,10 @@ class SidecarEvent(ResponseModel):
     """The ``data:`` of one server-sent event; its ``id:`` is ``id``, its ``event:`` is ``kind``.
 
     ``data`` is a SwitchView for ``switch``, an EngineStatus for ``engine``, an AuditEntry for ``audit``, a Traffic for
-    ``traffic`` (every two seconds while somebody listens).
+    ``traffic`` (every two seconds while somebody listens), a JobView for ``job``.
     """
 
     id: int
     at: datetime
-    kind: Literal["switch", "engine", "audit", "traffic"]
+    kind: Literal["switch", "engine", "audit", "traffic", "job"]
     data: dict[str, Any]

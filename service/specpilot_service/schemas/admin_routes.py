@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from specpilot_service.schemas import admin, admin_access
+from specpilot_service.schemas import admin, admin_access, admin_jobs
 from specpilot_service.schemas.base import ResponseModel
 
 __all__ = ["ADMIN_PREFIX", "ADMIN_ROUTES", "AdminRoute", "Unavailable", "find_route"]
@@ -264,12 +264,88 @@ ADMIN_ROUTES: tuple[AdminRoute, ...] = (
         request=admin.ReasonRequest,
         response=admin.EngineStatus,
     ),
+    # Jobs: checks at low priority
+    AdminRoute(
+        "jobs.list",
+        "GET",
+        "/jobs",
+        "viewer",
+        "Newest first; kind, limit 1 to 1000",
+        response=admin_jobs.JobList,
+        query=("kind", "limit"),
+    ),
+    AdminRoute(
+        "jobs.start",
+        "POST",
+        "/jobs",
+        "operator",
+        "Queue a job",
+        request=admin_jobs.JobRequest,
+        response=admin_jobs.JobView,
+        status=202,
+    ),
+    AdminRoute("jobs.show", "GET", "/jobs/{job_id}", "viewer", "One job", response=admin_jobs.JobView),
+    AdminRoute(
+        "jobs.cancel",
+        "POST",
+        "/jobs/{job_id}/cancel",
+        "operator",
+        "End a job that is queued or runs",
+        request=admin.ReasonRequest,
+        response=admin_jobs.JobView,
+        status=202,
+    ),
+    AdminRoute(
+        "ceilings.show",
+        "GET",
+        "/ceilings",
+        "viewer",
+        "The last ceiling check with a result",
+        response=admin_jobs.JobView,
+    ),
+    AdminRoute(
+        "ceilings.check",
+        "POST",
+        "/ceilings",
+        "operator",
+        "Measure it now: a job of the kind ceiling",
+        request=admin_jobs.CheckRequest,
+        response=admin_jobs.JobView,
+        status=202,
+    ),
+    AdminRoute(
+        "audits.list",
+        "GET",
+        "/audits",
+        "viewer",
+        "Token-forcing audits, newest first",
+        response=admin_jobs.JobList,
+        query=("limit",),
+    ),
+    AdminRoute(
+        "audits.start",
+        "POST",
+        "/audits",
+        "operator",
+        "Begin an audit: a job of the kind audit",
+        request=admin_jobs.CheckRequest,
+        response=admin_jobs.JobView,
+        status=202,
+    ),
+    AdminRoute(
+        "audits.show", "GET", "/audits/{audit_id}", "viewer", "One audit", response=admin_jobs.JobView
+    ),
+    AdminRoute(
+        "audits.cancel",
+        "POST",
+        "/audits/{audit_id}/cancel",
+        "operator",
+        "End an audit that is queued or runs",
+        request=admin.ReasonRequest,
+        response=admin_jobs.JobView,
+        status=202,
+    ),
     # Parts whose library half does not exist yet
-    AdminRoute("ceilings.show", "GET", "/ceilings", "viewer", "Ceiling gap", response=Unavailable),
-    AdminRoute("ceilings.check", "POST", "/ceilings", "operator", "Measure it now", response=Unavailable),
-    AdminRoute("audits.list", "GET", "/audits", "viewer", "Token-forcing audits", response=Unavailable),
-    AdminRoute("audits.start", "POST", "/audits", "operator", "Begin an audit", response=Unavailable),
-    AdminRoute("audits.show", "GET", "/audits/{audit_id}", "viewer", "One audit", response=Unavailable),
     AdminRoute("rounds.list", "GET", "/rounds", "viewer", "Optimization rounds", response=Unavailable),
     AdminRoute("rounds.start", "POST", "/rounds", "operator", "Begin a round", response=Unavailable),
     AdminRoute("rounds.show", "GET", "/rounds/{round_id}", "viewer", "One round", response=Unavailable),

@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 async def boot(fleet: Fleet, switching: Switching, catalogue: Catalogue) -> None:
     """Returns when the engine is ready, or when it is clear that none becomes ready; never raises for an engine."""
     store, settings = fleet.store, fleet.settings
+    ended = await asyncio.to_thread(end_leftovers, settings.state)
+    if ended:
+        log.warning("ended %d processes that an earlier sidecar left: %s", len(ended), ended)
     if settings.engine_url is not None:
         engine = UrlEngine(settings, fleet)
         engine.role, engine.share = "stable", 1.0
         fleet.add(engine)
         await engine.start()
         return
-    ended = await asyncio.to_thread(end_leftovers, settings.state)
-    if ended:
-        log.warning("ended %d processes that an earlier sidecar left: %s", len(ended), ended)
     left = await store.call(store.switches.open)
     if left is not None and left.state != "promoting":
         await _move(fleet, left, "rolling_back", f"the sidecar ended in the state {left.state}")

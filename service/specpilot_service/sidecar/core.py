@@ -16,9 +16,11 @@ from specpilot_service.sidecar.catalogue import Catalogue
 from specpilot_service.sidecar.errors import SidecarError, conflict, not_found
 from specpilot_service.sidecar.events import EventBus
 from specpilot_service.sidecar.fleet import Fleet, shutting_down
-from specpilot_service.sidecar.gates import MISSING_GATES, Gate
+from specpilot_service.sidecar.gates import Gate, JobGate
 from specpilot_service.sidecar.gateway.app import Gateway
 from specpilot_service.sidecar.gateway.router import Router
+from specpilot_service.sidecar.jobs import JOB_KINDS, JobKind
+from specpilot_service.sidecar.jobs.runner import JobRunner
 from specpilot_service.sidecar.metrics import SidecarMetrics
 from specpilot_service.sidecar.settings import SidecarSettings
 from specpilot_service.sidecar.store import StateStore
@@ -38,8 +40,15 @@ class Sidecar:
 
     Parameters
     ----------
+    kinds
+        Kinds of jobs by name.
     gates
-        Checks of a switch by name; those of this build by default.
+        Checks of a switch by name; jobs of the kinds that ``settings.gates`` names by default.
+
+    Raises
+    ------
+    ConfigError
+        The settings name a kind of job that there is not.
     """
 
     def __init__(
@@ -47,11 +56,15 @@ class Sidecar:
         settings: SidecarSettings,
         store: StateStore,
         catalogue: Catalogue,
-        gates: Mapping[str, Gate] = MISSING_GATES,
+        kinds: Mapping[str, JobKind] = JOB_KINDS,
+        gates: Mapping[str, Gate] | None = None,
     ) -> None:
         self.settings, self.store, self.catalogue = settings, store, catalogue
         self.bus, self.metrics, self.router = EventBus(), SidecarMetrics(), Router(settings.max_queued)
         self.fleet = Fleet(settings, store, self.router, self.bus, self.metrics)
+        self.jobs = JobRunner(self.fleet, kinds)
+        if gates is None:
+            gates = {name: JobGate(self.jobs, name) for name in settings.gates}
         self.switching = Switching(self.fleet, gates)
         self.key_ring = KeyRing(store.keys.all())
         self.gateway = Gateway(
@@ -90,6 +103,7 @@ class Sidecar:
     async def start(self) -> None:
         """Returns at once; the engine starts beside."""
         await self._make_first_key()
+        self.spawn(self.jobs.run())
         self.spawn(self._boot())
         self.spawn(self.traffic.run())
         self.spawn(self._flush())

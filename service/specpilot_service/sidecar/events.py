@@ -25,7 +25,9 @@ class EventBus:
         self.num_readers = 0
         self._is_closed = False
 
-    def publish(self, kind: Literal["switch", "engine", "audit", "traffic"], data: dict[str, Any]) -> None:
+    def publish(
+        self, kind: Literal["switch", "engine", "audit", "traffic", "job"], data: dict[str, Any]
+    ) -> None:
         self._kept.append(SidecarEvent(id=self._next_id, at=utc_now(), kind=kind, data=data))
         self._next_id += 1
         self._wake()

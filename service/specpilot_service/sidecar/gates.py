@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
-from specpilot_service.schemas.admin import GateResult
-from specpilot_service.sidecar.gateway.router import Upstream
+from specpilot.errors import SpecPilotError
+from specpilot_service.schemas.admin import GateResult, Verdict
+from specpilot_service.schemas.admin_jobs import JobView
+from specpilot_service.sidecar.engines.engine import ManagedEngine
+from specpilot_service.sidecar.jobs.runner import JobRunner
 from specpilot_service.sidecar.store.database import utc_now
 
-__all__ = ["MISSING_GATES", "Gate", "MissingGate"]
+__all__ = ["Gate", "JobGate", "verdict_of"]
+
+log = logging.getLogger(__name__)
 
 
 class Gate(Protocol):
@@ -16,26 +22,46 @@ class Gate(Protocol):
 
     name: str
 
-    async def check(self, candidate: Upstream, stable: Upstream | None) -> GateResult: ...
+    async def check(self, candidate: ManagedEngine, stable: ManagedEngine | None) -> GateResult: ...
 
 
-class MissingGate:
-    """A check that this build does not have. It says so and is recorded as not checked; it never passes."""
+class JobGate:
+    """Runs a job of the kind ``name`` on the candidate and takes its verdict.
 
-    def __init__(self, name: str, message: str) -> None:
-        self.name, self._message = name, message
+    A kind that is not available here is recorded as not checked, which never counts as passed. A kind that is
+    available and comes to no verdict, for whatever reason, fails the gate: an engine could bring that about.
+    """
 
-    def result(self) -> GateResult:
-        return GateResult(name=self.name, verdict="not_checked", message=self._message, checked_at=utc_now())
+    def __init__(self, jobs: JobRunner, name: str) -> None:
+        self._jobs, self.name = jobs, name
 
-    async def check(self, candidate: Upstream, stable: Upstream | None) -> GateResult:
-        return self.result()
+    async def check(self, candidate: ManagedEngine, stable: ManagedEngine | None) -> GateResult:
+        if why := self._jobs.kinds[self.name].unavailable():
+            return self._result("not_checked", f"unavailable: {why}")
+        try:
+            job = await self._jobs.gate(self.name, candidate)
+        except SpecPilotError as error:
+            return self._result("failed", f"the check could not run: {error}")
+        except Exception as error:
+            log.error("gate %s: a defect of the sidecar", self.name, exc_info=error)
+            return self._result("failed", "the check could not run; the log has the cause")
+        found = verdict_of(job)
+        if found.verdict == "not_checked":
+            return found.model_copy(update={"verdict": "failed"})
+        return found
+
+    def _result(self, verdict: Verdict, message: str) -> GateResult:
+        return GateResult(name=self.name, verdict=verdict, message=message, checked_at=utc_now())
 
 
-MISSING_GATES: dict[str, MissingGate] = {
-    gate.name: gate
-    for gate in (
-        MissingGate("audit", "unavailable: this build has no token-forcing audit yet"),
-        MissingGate("ceiling", "unavailable: this build has no ceiling check yet"),
-    )
-}
+def verdict_of(job: JobView) -> GateResult:
+    """What an ended job says: ``not_checked`` unless it has decided."""
+    at = job.ended_at or utc_now()
+    if job.result is None:
+        message = f"{job.id} {job.state}: {job.error or 'no result'}"
+        return GateResult(name=job.kind, verdict="not_checked", message=message, checked_at=at)
+    passed, message = job.result["passed"], job.result["message"]
+    if passed is None:
+        message = f"not decided: {message}"
+    verdict: Verdict = "not_checked" if passed is None else "passed" if passed else "failed"
+    return GateResult(name=job.kind, verdict=verdict, message=f"{message} ({job.id})", checked_at=at)

@@ -80,6 +80,13 @@ class SidecarMetrics:
         )
         for check in ("audit", "ceiling"):
             self._checks.labels(check).set(-1)
+        self.jobs = Counter("specpilot_sidecar_jobs", "Jobs that ended", ["kind", "state"], registry=registry)
+        self.job_running = Gauge(
+            "specpilot_sidecar_job_running", "1 while a job runs, paused or not", registry=registry
+        )
+        self.job_paused_seconds = Counter(
+            "specpilot_sidecar_job_paused_seconds", "Time jobs stood still for requests", registry=registry
+        )
 
     def show_switch(self, state: SwitchState) -> None:
         for other in _STATES:

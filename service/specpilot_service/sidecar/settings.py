@@ -6,7 +6,7 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -95,6 +95,17 @@ class SidecarSettings(BaseSettings):
     )
     backoff_s: float = Field(
         default=1.0, gt=0, description="wait before the first restart; doubles up to 60 s"
+    )
+    gates: tuple[str, ...] = Field(
+        default=("audit", "ceiling"),
+        description="checks that a switch must pass, in their order; '[]' for none",
+    )
+    job_schedule: dict[str, Annotated[float, Field(ge=60)]] = Field(
+        default={},
+        description="kinds of checks that run again and again, with their seconds: --job-schedule audit=86400",
+    )
+    job_timeout_s: float = Field(
+        default=3600.0, gt=0, description="longest time a check may run, pauses for requests not counted"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe log shown"

@@ -234,9 +234,8 @@ class Switching:
             candidate.share = 1.0
             fleet.hold_reason = ""
             fleet.reroute()
-        assert candidate.upstream is not None
-        stable = None if old is None or mode == "recreate" else old.upstream
-        gates = [await self._or_down(gate.check(candidate.upstream, stable)) for gate in self._gates.values()]
+        stable = None if old is None or mode == "recreate" else old
+        gates = [await self._or_down(gate.check(candidate, stable)) for gate in self._gates.values()]
         await self._store.call(self._store.switches.set_gates, switch_id, gates)
         for gate in gates:
             fleet.metrics.show_check(gate.name, gate.verdict)

@@ -18,6 +18,7 @@ import httpx
 from specpilot_service.schemas.admin import ProfileDetail, ProfileList, ProfileSummary, ResolvedView
 from specpilot_service.sidecar.core import ADMIN_KEY_FILE, Sidecar
 from specpilot_service.sidecar.errors import not_found
+from specpilot_service.sidecar.jobs import MissingKind
 from specpilot_service.sidecar.server import serve
 from specpilot_service.sidecar.settings import SidecarSettings
 from specpilot_service.sidecar.store import StateStore
@@ -26,6 +27,7 @@ from tests.service.live_server import PATIENCE_S, wait_until
 __all__ = [
     "END_STATES",
     "FAKE_ENGINE",
+    "NO_KINDS",
     "LiveSidecar",
     "TableCatalogue",
     "body_bytes",
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
+# What this build can check is not for fake engines; tests that want checks give kinds of their own.
+NO_KINDS = {name: MissingKind(name, "not in this test") for name in ("audit", "ceiling")}
 END_STATES = {"applied", "rolled_back", "cancelled", "failed"}
 
 
@@ -168,7 +172,7 @@ def run_sidecar(
             *(config, StateStore(state), TableCatalogue(profiles)),
             on_start=on_start,
             ending=made["ending"],
-            **(parts or {}),
+            **({"kinds": NO_KINDS} | dict(parts or {})),
         )
 
     def run() -> None:

@@ -11,11 +11,10 @@ import httpx
 import pytest
 
 from specpilot_service.schemas.admin import GateResult
-from specpilot_service.sidecar.gates import MISSING_GATES
-from specpilot_service.sidecar.gateway.router import Upstream
+from specpilot_service.sidecar.engines.engine import ManagedEngine
 from specpilot_service.sidecar.store.database import utc_now
 from tests.service.live_server import wait_until
-from tests.service.sidecar.harness import LiveSidecar, fake_profile, run_sidecar
+from tests.service.sidecar.harness import NO_KINDS, LiveSidecar, fake_profile, run_sidecar
 
 TEXT: dict[str, Any] = {"model": "fake", "prompt": "x", "max_tokens": 40, "stream": True}
 A, B = fake_profile("a"), fake_profile("b", "--start-delay-s", "0.3")
@@ -52,7 +51,7 @@ class FixedGate:
     def __init__(self, verdict: str) -> None:
         self.verdict = verdict
 
-    async def check(self, candidate: Upstream, stable: Upstream | None) -> GateResult:
+    async def check(self, candidate: ManagedEngine, stable: ManagedEngine | None) -> GateResult:
         return GateResult(name="audit", verdict=self.verdict, message="chosen", checked_at=utc_now())  # type: ignore[arg-type]
 
 
@@ -115,7 +114,7 @@ def test_missing_gates_are_recorded_as_not_checked(tmp_path: Path) -> None:
     with run_sidecar(tmp_path, [A]) as server:
         revision = server.call("GET", "/revisions/1")
         assert {gate["name"]: gate["verdict"] for gate in revision["gates"]} == dict.fromkeys(
-            MISSING_GATES, "not_checked"
+            NO_KINDS, "not_checked"
         )
 
 

@@ -17,6 +17,7 @@ from specpilot_service.sidecar.admin import (
     audit_log,
     engine,
     health,
+    jobs,
     keys,
     overview,
     profiles,
@@ -33,7 +34,7 @@ from specpilot_service.sidecar.errors import SidecarError
 __all__ = ["create_admin_app"]
 
 # Named so that importing them, which registers their handlers, is seen to be needed.
-_NOUNS = (audit_log, engine, keys, overview, profiles, revisions, switches, unavailable)
+_NOUNS = (audit_log, engine, jobs, keys, overview, profiles, revisions, switches, unavailable)
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 401, 403, 404, 409, 413, 422, 500, 503)
 }

@@ -13,7 +13,8 @@ from specpilot_service.schemas.admin import GateResult, Overview, RevisionView, 
 from specpilot_service.sidecar.admin.deps import SidecarDep
 from specpilot_service.sidecar.admin.registry import handles
 from specpilot_service.sidecar.core import Sidecar
-from specpilot_service.sidecar.gates import MISSING_GATES
+from specpilot_service.sidecar.gates import verdict_of
+from specpilot_service.sidecar.store.database import utc_now
 
 __all__ = ["show_events", "show_overview", "show_settings"]
 
@@ -35,14 +36,26 @@ async def show_overview(sidecar: SidecarDep) -> Overview:
         switch=switches[0] if switches else None,
         engine=sidecar.fleet.status(),
         traffic=sidecar.traffic.now(),
-        ceiling=_verdict("ceiling", current),
-        audit=_verdict("audit", current),
+        ceiling=await _verdict(sidecar, "ceiling", current),
+        audit=await _verdict(sidecar, "audit", current),
     )
 
 
-def _verdict(name: str, revision: RevisionView | None) -> GateResult:
+def _unavailable(why: str) -> str:
+    return f"unavailable: {why}" if why else "it has not run on this revision yet"
+
+
+async def _verdict(sidecar: Sidecar, name: str, revision: RevisionView | None) -> GateResult:
+    """The last word of this check on the current revision: of its gate, or of a later job."""
     found = [] if revision is None else [gate for gate in revision.gates if gate.name == name]
-    return found[-1] if found else MISSING_GATES[name].result()
+    job = await sidecar.store.call(sidecar.store.jobs.last_result, name)
+    if job is not None and revision is not None and job.revision == revision.number:
+        found.append(verdict_of(job))
+    if found:
+        return max(found, key=lambda result: result.checked_at)
+    kind = sidecar.jobs.kinds.get(name)
+    why = "unavailable: no such check" if kind is None else _unavailable(kind.unavailable())
+    return GateResult(name=name, verdict="not_checked", message=why, checked_at=utc_now())
 
 
 def _degraded(sidecar: Sidecar) -> list[str]:

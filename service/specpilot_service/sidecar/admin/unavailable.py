@@ -1,4 +1,4 @@
-"""Ceilings, audits, rounds and memory: their routes stand, and say what is missing."""
+"""Rounds and memory: their routes stand, and say what is missing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ from specpilot_service.schemas.admin_routes import Unavailable
 from specpilot_service.sidecar.admin.registry import handles
 from specpilot_service.sidecar.errors import unavailable
 
-__all__ = ["tell_no_audits", "tell_no_ceilings", "tell_no_memory", "tell_no_rounds"]
-
-
-@handles("ceilings.show", "ceilings.check")
-async def tell_no_ceilings() -> Unavailable:
-    raise unavailable("ceilings: this build has no cost model yet, so no ceiling can be computed or checked")
-
-
-@handles("audits.list", "audits.start", "audits.show")
-async def tell_no_audits() -> Unavailable:
-    raise unavailable("audits: this build has no token forcing yet, so nothing can be audited")
+__all__ = ["tell_no_memory", "tell_no_rounds"]
 
 
 @handles("rounds.list", "rounds.start", "rounds.show", "rounds.stop")

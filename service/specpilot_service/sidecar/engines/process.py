@@ -15,7 +15,16 @@ from pathlib import Path
 
 from specpilot_service.settings import ENV_PREFIX
 
-__all__ = ["EngineProcess", "end_leftovers", "free_port", "last_lines", "with_port"]
+__all__ = [
+    "EngineProcess",
+    "child_environment",
+    "end_leftovers",
+    "end_process",
+    "free_port",
+    "last_lines",
+    "launched",
+    "with_port",
+]
 
 _LAUNCHER = Path(__file__).with_name("launch.py")
 _MARK = "ENGINE_OF_SIDECAR"
@@ -40,6 +49,31 @@ def with_port(command: Sequence[str], port: int) -> list[str]:
 
 def _mark_of(state: Path) -> str:
     return hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:32]
+
+
+def launched(command: Sequence[str], priority: str = "normal") -> list[str]:
+    """The command behind the launcher, which ties it to this process."""
+    return [sys.executable, str(_LAUNCHER), str(os.getpid()), priority, *command]
+
+
+def child_environment(state: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """What a child of the sidecar inherits, what it is given, and the mark by which ``end_leftovers`` knows it."""
+    # The sidecar's own settings are not the child's, which refuses variables that it does not know.
+    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith(ENV_PREFIX)}
+    return {**inherited, **environment, _MARK: _mark_of(state), "PYTHONUNBUFFERED": "1"}
+
+
+async def end_process(process: asyncio.subprocess.Process, timeout_s: float) -> None:
+    """SIGTERM, then SIGKILL for the whole group; returns when the process is gone."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await process.wait()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # also what it started itself
+    await process.wait()
 
 
 def end_leftovers(state: Path) -> list[int]:
@@ -85,18 +119,14 @@ class EngineProcess:
     ) -> EngineProcess:
         """Raises OSError if no process can be made; a wrong command shows as its exit."""
         port = free_port()
-        # The sidecar's own settings are not the engine's, which refuses variables that it does not know.
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.upper().startswith(ENV_PREFIX)
-        }
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("wb") as log_file:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, str(_LAUNCHER), str(os.getpid()), *with_port(command, port)),
+                *launched(with_port(command, port)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
-                env={**inherited, **environment, _MARK: _mark_of(state), "PYTHONUNBUFFERED": "1"},
+                env=child_environment(state, environment),
                 start_new_session=True,  # a Ctrl-C is for the sidecar, which lets streams finish first
             )
         return cls(process, port, log_path)
@@ -110,13 +140,5 @@ class EngineProcess:
         return await self._process.wait()
 
     async def stop(self, timeout_s: float) -> None:
-        """SIGTERM, then SIGKILL for the whole group; returns when the process is gone."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._process.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # also what the engine itself started
-        await self._process.wait()
+        """Ends it; returns when the process is gone."""
+        await end_process(self._process, timeout_s)

@@ -112,6 +112,12 @@ class Router:
     def num_waiting(self) -> int:
         return sum(not future.done() for future, _, _ in self._waiting)
 
+    @property
+    def is_saturated(self) -> bool:
+        """Whether requests wait, or the next one would."""
+        full = bool(self._routed) and not any(upstream.has_room for upstream in self._routed)
+        return full or self.num_waiting > 0
+
     def route(self, shares: dict[Upstream, float]) -> None:
         """From now on new requests go to these engines, by these shares; running ones stay where they are."""
         for upstream, share in shares.items():

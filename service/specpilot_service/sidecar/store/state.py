@@ -14,6 +14,7 @@ from specpilot.errors import ConfigError
 from specpilot_service.sidecar.store.audit_log import AuditLog
 from specpilot_service.sidecar.store.crashes import Crashes
 from specpilot_service.sidecar.store.database import Database
+from specpilot_service.sidecar.store.jobs import Jobs
 from specpilot_service.sidecar.store.keys import Keys
 from specpilot_service.sidecar.store.revisions import Revisions
 from specpilot_service.sidecar.store.switches import Switches
@@ -62,6 +63,7 @@ class StateStore:
         self.keys = Keys(self.database, self.audit_log)
         self.revisions = Revisions(self.database, self.audit_log)
         self.switches = Switches(self.database, self.audit_log)
+        self.jobs = Jobs(self.database, self.audit_log)
         self.usage = Usage(self.database)
         self.crashes = Crashes(self.database, self.audit_log)
         # One thread: a write waits for the disk, and the event loop must not wait with it.
