@@ -56,10 +56,25 @@ bench: env ## decode the built-in prompts plainly and speculatively; one JSON ob
 
 kernels: ## build the CUDA kernels with nvcc 12.8 or newer; without nvcc nothing is built, and this says so
 	@if ! command -v $(NVCC) >/dev/null; then echo "make kernels: $(NVCC) not found, no CUDA kernel is built; give NVCC=/path/to/nvcc"; exit 0; fi; \
-	mkdir -p kernels/specpilot_kernels/built && \
-	$(NVCC) -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a --shared -Xcompiler -fPIC -cudart static \
-	    -o kernels/specpilot_kernels/built/specpilot_sm90.so kernels/specpilot_kernels/w12_gemm/sm90.cu && \
-	echo "make kernels: kernels/specpilot_kernels/built/specpilot_sm90.so"
+	$(MAKE) --no-print-directory -j2 $(KERNEL_LIBRARY) && echo "make kernels: $(KERNEL_LIBRARY)"
+
+# One shared object for all GPUs. A source is compiled for the architecture its name ends in; sm120.cu for sm_90a too, where
+# its arithmetic is tested, and cuda.cu for both.
+KERNEL_FOLDER := kernels/specpilot_kernels
+KERNEL_BUILD := $(KERNEL_FOLDER)/built
+KERNEL_LIBRARY := $(KERNEL_BUILD)/specpilot_cuda.so
+KERNEL_OBJECTS := $(patsubst $(KERNEL_FOLDER)/%.cu,$(KERNEL_BUILD)/%.o,$(wildcard $(KERNEL_FOLDER)/*/*.cu))
+SM90 := -gencode arch=compute_90a,code=sm_90a
+SM120 := -gencode arch=compute_120a,code=sm_120a
+
+$(KERNEL_BUILD)/%/sm90.o: ARCHITECTURES := $(SM90)
+$(KERNEL_BUILD)/%/sm120.o $(KERNEL_BUILD)/%/cuda.o: ARCHITECTURES := $(SM90) $(SM120)
+$(KERNEL_BUILD)/%.o: $(KERNEL_FOLDER)/%.cu $(wildcard $(KERNEL_FOLDER)/include/*.cuh $(KERNEL_FOLDER)/*/*.cuh)
+	@mkdir -p $(@D)
+	$(NVCC) -O3 -std=c++17 $(ARCHITECTURES) -Xcompiler -fPIC -c -o $@ $<
+
+$(KERNEL_LIBRARY): $(KERNEL_OBJECTS)
+	$(NVCC) --shared -cudart static -o $@ $^
 
 soak: env ## reliability and cost of the gateway, on loopback, in minutes; prints a table (not part of `make test`)
 	$(BIN)/python -m tests.soak

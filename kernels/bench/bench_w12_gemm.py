@@ -79,7 +79,7 @@ def median_us(calls: Mapping[str, Callable[[], object]], flush: torch.Tensor | N
 
 
 def reads(weight: DeviceW12) -> dict[str, Callable[[], object]]:
-    library, sink = load_library("sm90"), torch.zeros(1, dtype=torch.int32, device="cuda")
+    library, sink = load_library(), torch.zeros(1, dtype=torch.int32, device="cuda")
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
     stream = torch.cuda.current_stream().cuda_stream
 

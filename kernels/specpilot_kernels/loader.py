@@ -6,24 +6,24 @@ import ctypes
 import functools
 from pathlib import Path
 
-from specpilot_kernels.device import Arch
-
-__all__ = ["BUILD_FOLDER", "load_library"]
+__all__ = ["BUILD_FOLDER", "LIBRARY_NAME", "load_library"]
 
 BUILD_FOLDER = Path(__file__).parent / "built"
-"""Where ``make kernels`` puts one shared object for each architecture."""
+"""Where ``make kernels`` puts the shared object, which holds the code of all architectures."""
+
+LIBRARY_NAME = "specpilot_cuda.so"
 
 
 @functools.cache
-def load_library(arch: Arch) -> ctypes.CDLL:
-    """The kernels of an architecture.
+def load_library() -> ctypes.CDLL:
+    """The kernels. Which of them a device runs, :mod:`specpilot_kernels.device` says.
 
     Raises
     ------
     RuntimeError
         They have not been built, or do not load; the message says what to do.
     """
-    path = BUILD_FOLDER / f"specpilot_{arch}.so"
+    path = BUILD_FOLDER / LIBRARY_NAME
     if not path.is_file():
         raise RuntimeError(
             f"{path.name}: not built in {BUILD_FOLDER.name}/; run `make kernels`, which needs nvcc 12.8 or newer"

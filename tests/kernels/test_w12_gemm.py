@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-import specpilot_kernels
 from specpilot_kernels.device import SupportedDevice, query_device
-from specpilot_kernels.loader import BUILD_FOLDER
+from specpilot_kernels.loader import BUILD_FOLDER, LIBRARY_NAME
 from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
 from specpilot_kernels.w12.cuda import NO_ESCAPE, SEVERAL_ESCAPES, DeviceW12, encode_on_device, to_device
 from specpilot_kernels.w12.layout import MASKS
 from specpilot_kernels.w12.reference import slot_of
 from specpilot_kernels.w12_gemm import MAX_ROWS, plan_product, w12_gemm, w12_gemm_reference
+from tests.kernels.host_build import build_for_host
 
 SHAPES = [(1, 8), (63, 64), (128, 64), (129, 200), (300, 136)]
 
@@ -36,27 +33,7 @@ def draw(shape: tuple[int, int], seed: int = 0) -> Tensor:
 
 @pytest.fixture(scope="module")
 def host_decode(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler on this machine")
-    out = tmp_path_factory.mktemp("host") / "w12_decode_host.so"
-    include = Path(specpilot_kernels.__file__).parent / "include"
-    source = Path(__file__).parent / "w12_decode_host.cpp"
-    command = [
-        compiler,
-        "-std=c++17",
-        "-O1",
-        "-x",
-        "c++",
-        "-shared",
-        "-fPIC",
-        f"-I{include}",
-        str(source),
-        "-o",
-        str(out),
-    ]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(out))
+    return build_for_host("w12_decode_host.cpp", tmp_path_factory.mktemp("host"))
 
 
 def decode_with(library: ctypes.CDLL, weight: W12Weight, tile: tuple[int, int]) -> np.ndarray:
@@ -159,7 +136,7 @@ def _why_no_gpu() -> str:
         return found.reason
     if found.arch != "sm90":
         return f"{found.name} is {found.arch}; the product runs on sm90"
-    return "" if (BUILD_FOLDER / "specpilot_sm90.so").is_file() else "the kernels are not built: make kernels"
+    return "" if (BUILD_FOLDER / LIBRARY_NAME).is_file() else "the kernels are not built: make kernels"
 
 
 needs_gpu = pytest.mark.skipif(bool(_why_no_gpu()), reason=_why_no_gpu() or "-")

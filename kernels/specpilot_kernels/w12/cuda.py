@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,19 +11,18 @@ from torch import Tensor
 from specpilot_kernels.w12.layout import (
     LARGEST_BASE,
     MASKS,
-    RECORD_COLUMNS,
     RECORD_ROWS,
     RECORD_WORDS,
     WINDOW,
     W12Weight,
     num_records,
 )
+from specpilot_kernels.w12.words import as_int32, by_slot, rotate_right
 
 __all__ = ["NO_ESCAPE", "SEVERAL_ESCAPES", "DeviceW12", "encode_on_device", "to_device"]
 
 NO_ESCAPE, SEVERAL_ESCAPES = 0xFFFFFFFF, 0xFFFFFFFE
 _WARPS = RECORD_ROWS // 16
-_SLOTS = RECORD_ROWS * RECORD_COLUMNS
 _CHUNK_ROWS = 16 * RECORD_ROWS
 
 
@@ -94,7 +92,7 @@ def encode_on_device(weight: Tensor) -> DeviceW12:
     records, bases, escapes, counts = (torch.cat(part) for part in zip(*parts, strict=True))
     starts = torch.zeros(len(counts) + 1, dtype=torch.int64, device=weight.device)
     starts[1:] = counts.cumsum(0)
-    words, offsets = _as_int32(escapes), starts.to(torch.int32)
+    words, offsets = as_int32(escapes), starts.to(torch.int32)
     shape = weight.shape[0], weight.shape[1]
     return DeviceW12(shape, records, bases, words, offsets, _slots(words, offsets))
 
@@ -102,7 +100,7 @@ def encode_on_device(weight: Tensor) -> DeviceW12:
 def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Records, bases, escapes and their number in every record, of some whole row tiles."""
     num_rows, num_columns = weight.shape
-    row_tiles, column_tiles = num_records((num_rows, num_columns))
+    row_tiles, _ = num_records((num_rows, num_columns))
     bits = weight.contiguous().view(torch.int16).to(torch.int32) & 0xFFFF
     exponents = bits >> 7 & 255
     counts = torch.zeros(num_rows, 256, dtype=torch.int64, device=weight.device)
@@ -114,23 +112,16 @@ def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     is_out = (offsets < 0) | (offsets >= WINDOW)
     codes = torch.where(is_out, 0, bits & 0x807F | offsets << 7)
 
-    def by_slot(values: Tensor) -> Tensor:
-        """(N, K) -> (records, 8192): places outside the weight are zero."""
-        missing = row_tiles * RECORD_ROWS - num_rows, column_tiles * RECORD_COLUMNS - num_columns
-        whole = torch.nn.functional.pad(values, (0, missing[1], 0, missing[0]))
-        tiles = whole.view(row_tiles, RECORD_ROWS, column_tiles, RECORD_COLUMNS).transpose(1, 2)
-        return tiles.reshape(-1, _SLOTS)[:, _places().to(values.device)]
-
     halves = by_slot(codes.long()).view(-1, RECORD_WORDS, 4, 2)
     pairs = halves[..., 0] | halves[..., 1] << 16
     # The four registers' bits of a plane lie apart: their sum is their union.
     planes = [
-        torch.stack([_rotate_right(pairs[..., r] & mask, 4 * r) for r in range(4)]).sum(0) for mask in MASKS
+        torch.stack([rotate_right(pairs[..., r] & mask, 4 * r) for r in range(4)]).sum(0) for mask in MASKS
     ]
     is_out, slot_bits = by_slot(is_out.long()).bool(), by_slot(bits.long())
     found = is_out.nonzero()[:, 1] << 16 | slot_bits[is_out]
     padded = torch.nn.functional.pad(bases, (0, row_tiles * RECORD_ROWS - num_rows))
-    return _as_int32(torch.stack(planes, 1)), padded.to(torch.uint8), found, is_out.sum(1)
+    return as_int32(torch.stack(planes, 1)), padded.to(torch.uint8), found, is_out.sum(1)
 
 
 def _slots(escapes: Tensor, record_starts: Tensor) -> Tensor:
@@ -142,24 +133,4 @@ def _slots(escapes: Tensor, record_starts: Tensor) -> Tensor:
     slots = torch.full((len(counts) * _WARPS,), NO_ESCAPE, dtype=torch.int64, device=counts.device)
     slots[warp_of] = values
     slots[found > 1] = SEVERAL_ESCAPES
-    return _as_int32(slots).view(-1, _WARPS)
-
-
-def _rotate_right(words: Tensor, count: int) -> Tensor:
-    """Words of 32 bits in int64."""
-    return (words >> count | words << (32 - count)) & 0xFFFFFFFF if count else words
-
-
-def _as_int32(words: Tensor) -> Tensor:
-    """The same 32 bits."""
-    return (words - (words >> 31 << 32)).to(torch.int32)
-
-
-@functools.cache
-def _places() -> Tensor:
-    """For every slot, its place in a tile of 128 x 64."""
-    slot = torch.arange(_SLOTS)
-    thread, step, register, half = slot >> 5, slot >> 3 & 3, slot >> 1 & 3, slot & 1
-    n = (thread >> 5) * 16 + (thread >> 2 & 7) + 8 * (register & 1)
-    k = step * 16 + 8 * (register >> 1) + 2 * (thread & 3) + half
-    return n * RECORD_COLUMNS + k
+    return as_int32(slots).view(-1, _WARPS)

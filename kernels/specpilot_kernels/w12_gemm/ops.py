@@ -14,6 +14,8 @@ from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_d
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
+from specpilot_kernels.w12_gemm.arguments import check_rows
+from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 
 __all__ = ["MAX_ROWS", "Plan", "plan_product", "w12_gemm"]
 
@@ -65,25 +67,18 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
     RuntimeError
         No kernel runs on the device, the kernels are not built, or the launch failed.
     """
-    num_columns, num_inputs = weight.shape
-    device = weight.records.device
-    if (
-        x.dtype != torch.bfloat16
-        or x.ndim != 2
-        or not 1 <= x.shape[0] <= MAX_ROWS
-        or x.shape[1] != num_inputs
-        or num_inputs % 8
-        or not x.is_contiguous()
-        or x.device != device
-    ):
-        raise ValueError(
-            f"x: got {x.dtype} {tuple(x.shape)} strides {x.stride()} on {x.device}, expected contiguous bfloat16 (1 to "
-            f"{MAX_ROWS}, {num_inputs}) on {device}, with columns a multiple of 8"
-        )
+    check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
+    if _runs_sm120(x.device):
+        return w12_gemm_sm120(x, weight)
     parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
     plan = plan_product(x.shape[0], weight.shape)
-    y: Tensor = _product(x, *parts, num_columns, plan.blocks_per_multiprocessor)
+    y: Tensor = _product(x, *parts, weight.shape[0], plan.blocks_per_multiprocessor)
     return y
+
+
+def _runs_sm120(device: torch.device) -> bool:
+    found = _device(device.index) if device.type == "cuda" else None
+    return isinstance(found, SupportedDevice) and found.arch == "sm120"
 
 
 @custom_op("specpilot::w12_gemm", mutates_args=())
@@ -143,7 +138,7 @@ def _device(index: int) -> SupportedDevice | UnsupportedDevice:
 
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
-    function = load_library("sm90").specpilot_w12_gemm_sm90
+    function = load_library().specpilot_w12_gemm_sm90
     function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function
 

@@ -1,0 +1,249 @@
+// y = x W^T for few rows of x by mma.sync, for every form of a weight's records, on sm_90 and sm_120.
+//
+// A block has FRAGMENTS * 128 rows of W and one of `splits` parts of K; the blocks of a cluster have the parts of the same
+// rows. One warp copies, eight multiply: it fills a ring in shared memory with bulk copies (the records of the rows, their
+// escapes, the columns of x), they read what is theirs, decode it in registers and multiply 16 * FRAGMENTS rows of W each.
+// At the end the blocks of a cluster read each other's sums through shared memory, each a share of them, and add them in
+// the order of K. No block waits for another cluster, nothing is kept between launches.
+//
+// Order of every sum: K ascending within a part, parts ascending. Parts depend on K and `splits` alone, so a row of y has
+// the same bits whatever other rows of x there are.
+#pragma once
+#include <cuda_bf16.h>
+
+#include "record_formats.cuh"
+
+namespace record_gemm {
+
+constexpr int kWarps = 8, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
+constexpr uint32_t kNone = 0xFFFFFFFFu, kSeveral = 0xFFFFFFFEu;  // specpilot_kernels/w12/cuda.py
+constexpr int kMostSplits = 8;                                    // blocks of a cluster, on every device
+
+struct Arguments {
+  const unsigned char* records;
+  const uint8_t* bases;     // of W12 and its view, as the three below
+  const uint32_t* slots;    // for each warp of each record its escape, kNone, or kSeveral
+  const uint32_t* escapes;  // all of them, read where a warp has several
+  const uint32_t* starts;
+  int n, m, k_tiles, row_tiles, splits;
+};
+
+template <class Format, int N, int FRAGMENTS>
+struct Stage {
+  static constexpr int kRecords = FRAGMENTS * Format::kBytes, kX = 2 * N * w12::kRecordColumns;
+  static constexpr int kSlots = Format::kHasEscapes ? 4 * kWarps * FRAGMENTS : 0;
+  static constexpr int kBytes = kRecords + kX;  // multiples of 1,024, as the swizzle of x wants
+};
+
+// Put an escape of these 16 rows into the lane and register it belongs to; a holds steps 2 HALF and 2 HALF + 1.
+template <int HALF>
+__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t entry, int lane) {
+  if (int(entry >> 21 & 31) != lane) return;
+  const uint32_t place = entry >> 17 & 15;  // step, register
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (place == 8 * HALF + i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
+}
+
+template <int HALF>
+__device__ __forceinline__ void patch_all(uint32_t (&a)[2][4], uint32_t found, const Arguments& args, int record, int warp, int lane) {
+  if (found == kNone) return;
+  if (found != kSeveral) return patch<HALF>(a, found, lane);
+  const uint32_t last = args.starts[record + 1];
+  for (uint32_t e = args.starts[record]; e < last; e += 32) {
+    const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
+    uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && int(mine >> 26) == warp);
+    for (; owned; owned &= owned - 1) patch<HALF>(a, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane);
+  }
+}
+
+// Two steps of one stage: fragments of x are read once for all rows of W.
+template <int HALF, class Format, int N, int FRAGMENTS>
+__device__ __forceinline__ void half_stage(float (&sums)[FRAGMENTS][N / 8][4], const typename Format::Words (&words)[FRAGMENTS],
+                                           const typename Format::Row (&rows)[FRAGMENTS], const uint32_t (&found)[FRAGMENTS],
+                                           uint32_t x_at, const Arguments& args, int record, int warp, int lane) {
+  uint32_t a[FRAGMENTS][2][4];
+#pragma unroll
+  for (int f = 0; f < FRAGMENTS; ++f) {
+    Format::template fragment<2 * HALF>(words[f], rows[f], a[f][0]);
+    Format::template fragment<2 * HALF + 1>(words[f], rows[f], a[f][1]);
+    if constexpr (Format::kHasEscapes) patch_all<HALF>(a[f], found[f], args, record, (warp * FRAGMENTS + f) % kWarps, lane);
+  }
+#pragma unroll
+  for (int t = 0; t < N / 8; ++t) {
+    uint32_t x[4];
+    ptx::read_fragments(x, x_at + 1024 * t + 128 * (lane & 7) + (((4 * HALF + (lane >> 3)) ^ (lane & 7)) << 4));
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; ++f) ptx::warp_product(sums[f][t], a[f][0], x[0], x[1]);
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; ++f) ptx::warp_product(sums[f][t], a[f][1], x[2], x[3]);
+  }
+}
+
+// What a thread holds at the end: register i of N / 2 of fragment f is row n, column m of y.
+template <int FRAGMENTS>
+__device__ __forceinline__ int row_of(int tile, int warp, int lane, int f, int i) {
+  return (tile * kWarps * FRAGMENTS + warp * FRAGMENTS + f) * 16 + lane / 4 + 8 * (i >> 1 & 1);
+}
+__device__ __forceinline__ int column_of(int lane, int i) { return 8 * (i >> 2) + 2 * (lane & 3) + (i & 1); }
+
+template <class Format, int N, int FRAGMENTS, int STAGES, int BLOCKS, class Output>
+__global__ void __launch_bounds__(kThreads, BLOCKS)
+    kernel(const Arguments args, const Output output, const __grid_constant__ CUtensorMap x_map) {
+  using S = Stage<Format, N, FRAGMENTS>;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  __shared__ uint64_t barriers[2 * STAGES];  // full, empty
+  __shared__ __align__(16) uint32_t slots[Format::kHasEscapes ? STAGES : 1][FRAGMENTS * kWarps];
+  if (output.is_off()) return;
+  const uint32_t ring = ptx::shared_address(shared), full = ptx::shared_address(barriers), empty = full + 8 * STAGES;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int tile = blockIdx.x / args.splits, part = blockIdx.x % args.splits;
+  const int begin = args.k_tiles * part / args.splits, end = args.k_tiles * (part + 1) / args.splits;
+
+  // The copying thread makes the barriers, and fills the ring before the others have seen them.
+  const auto copy = [&](int column, int stage) {
+    const int present = min(FRAGMENTS, args.row_tiles - tile * FRAGMENTS);  // the last tile may lack a record
+    const uint32_t at = ring + stage * S::kBytes, barrier = full + 8 * stage;
+    ptx::barrier_expect(barrier, present * (Format::kBytes + S::kSlots / FRAGMENTS) + S::kX);
+    ptx::tile_copy(at + S::kRecords, &x_map, column * w12::kRecordColumns, 0, barrier);
+    for (int f = 0; f < present; ++f) {
+      const int64_t record = int64_t(tile * FRAGMENTS + f) * args.k_tiles + column;
+      ptx::bulk_copy(at + f * Format::kBytes, args.records + record * Format::kStride, Format::kBytes, barrier);
+      if constexpr (Format::kHasEscapes)
+        ptx::bulk_copy(ptx::shared_address(&slots[stage][f * kWarps]), args.slots + record * kWarps, 4 * kWarps, barrier);
+    }
+  };
+  if (threadIdx.x == kConsumers) {
+    for (int i = 0; i < 2 * STAGES; ++i) ptx::barrier_init(full + 8 * i, i < STAGES ? 1 : kWarps);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (int stage = 0; stage < min(STAGES, end - begin); ++stage) copy(begin + stage, stage);
+  }
+  __syncthreads();
+
+  float sums[FRAGMENTS][N / 8][4] = {};
+  if (warp == kWarps) {
+    if (lane == 0) {
+      for (int column = begin + STAGES, stage = 0, parity = 0; column < end; ++column) {
+        ptx::barrier_wait(empty + 8 * stage, parity);
+        copy(column, stage);
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
+    }
+    __syncwarp();
+  } else {
+    // All rows of a warp lie in one record.
+    const int which = warp * FRAGMENTS / kWarps, first = warp * FRAGMENTS % kWarps, row_tile = tile * FRAGMENTS + which;
+    const bool is_present = row_tile < args.row_tiles;
+    const uint32_t offset = which * Format::kBytes;
+    int record = row_tile * args.k_tiles + begin;
+    typename Format::Row rows[FRAGMENTS];
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; ++f)
+      rows[f].load(args.bases + (is_present ? row_tile : 0) * w12::kRecordRows + 16 * (first + f) + lane / 4);
+    int stage = 0, parity = 0;
+#pragma unroll 1
+    for (int column = begin; column < end; ++column) {
+      ptx::barrier_wait(full + 8 * stage, parity);
+      const uint32_t at = ring + stage * S::kBytes;
+      typename Format::Words words[FRAGMENTS];
+      uint32_t found[FRAGMENTS];
+#pragma unroll
+      for (int f = 0; f < FRAGMENTS; ++f) {
+        words[f] = Format::read(at + offset, 32 * (first + f) + lane);
+        found[f] = Format::kHasEscapes && is_present ? slots[Format::kHasEscapes ? stage : 0][warp * FRAGMENTS + f] : kNone;
+      }
+      half_stage<0, Format, N>(sums, words, rows, found, at + S::kRecords, args, record, warp, lane);
+      half_stage<1, Format, N>(sums, words, rows, found, at + S::kRecords, args, record, warp, lane);
+      __syncwarp();
+      if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
+      ++record;
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+  }
+
+  constexpr int kPerFragment = N / 2, kNumbers = FRAGMENTS * kPerFragment;
+  if (args.splits > 1) {
+    // Every copy has arrived and has been read: the ring's memory is free.
+    if (warp < kWarps) {
+      asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory");
+      float* const mine = reinterpret_cast<float*>(shared) + threadIdx.x;
+#pragma unroll
+      for (int i = 0; i < kNumbers; ++i) mine[i * kConsumers] = sums[i / kPerFragment][i % kPerFragment / 4][i % 4];
+    }
+    ptx::cluster_meet();
+    if (warp < kWarps) {
+#pragma unroll 1
+      for (int i = kNumbers * part / args.splits; i < kNumbers * (part + 1) / args.splits; ++i) {
+        const uint32_t from = ring + 4 * (i * kConsumers + threadIdx.x);
+        float parts[kMostSplits];
+#pragma unroll
+        for (int p = 0; p < kMostSplits; ++p) parts[p] = p < args.splits ? ptx::read_remote(from, p) : 0.0f;
+        float sum = parts[0];
+#pragma unroll
+        for (int p = 1; p < kMostSplits; ++p) sum = p < args.splits ? sum + parts[p] : sum;
+        const int f = i / kPerFragment, r = i % kPerFragment;
+        output.put(row_of<FRAGMENTS>(tile, warp, lane, f, r), column_of(lane, r), sum, args);
+      }
+    }
+    ptx::cluster_meet();  // the others have read this block's memory
+    return;
+  }
+  if (warp < kWarps) output.template put_all<N, FRAGMENTS>(tile, warp, lane, sums, args, shared);
+}
+
+// One number of y after the other.
+template <class Output>
+struct EachNumber {
+  template <int N, int FRAGMENTS>
+  __device__ __forceinline__ void put_all(int tile, int warp, int lane, const float (&sums)[FRAGMENTS][N / 8][4], const Arguments& args,
+                                          unsigned char*) const {
+#pragma unroll
+    for (int f = 0; f < FRAGMENTS; ++f)
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i)
+        static_cast<const Output*>(this)->put(row_of<FRAGMENTS>(tile, warp, lane, f, i), column_of(lane, i), sums[f][i / 4][i % 4], args);
+  }
+  __device__ __forceinline__ bool is_off() const { return false; }
+};
+
+// y, BF16, (M, N).
+struct Plain : EachNumber<Plain> {
+  __nv_bfloat16* y;
+  __device__ __forceinline__ void put(int n, int m, float sum, const Arguments& args) const {
+    if (n < args.n && m < args.m) y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
+  }
+};
+
+// y times the scale of its row of W.
+struct Scaled : EachNumber<Scaled> {
+  __nv_bfloat16* y;
+  const float* scales;
+  __device__ __forceinline__ void put(int n, int m, float sum, const Arguments& args) const {
+    if (n < args.n && m < args.m) y[int64_t(m) * args.n + n] = __float2bfloat16_rn(scales[n] * sum);
+  }
+};
+
+template <class Format, int N, int FRAGMENTS, int STAGES, int BLOCKS, class Output>
+cudaError_t launch(const Arguments& args, const Output& output, const void* x, int k, cudaStream_t stream) {
+  auto* run = kernel<Format, N, FRAGMENTS, STAGES, BLOCKS, Output>;
+  constexpr int kRing = STAGES * Stage<Format, N, FRAGMENTS>::kBytes, kSums = 2 * N * FRAGMENTS * kConsumers;
+  constexpr int kBytes = kRing > kSums ? kRing : kSums;
+  if (args.splits < 1 || args.splits > kMostSplits || args.splits > args.k_tiles) return cudaErrorInvalidConfiguration;
+  cudaError_t error = cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  CUtensorMap map;
+  if (!ptx::map_rows(&map, x, k, args.m, N)) return cudaErrorInvalidValue;
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = unsigned(args.splits), cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned((args.row_tiles + FRAGMENTS - 1) / FRAGMENTS * args.splits));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, run, args, output, map);
+}
+
+}  // namespace record_gemm

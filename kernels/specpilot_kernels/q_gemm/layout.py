@@ -1,0 +1,108 @@
+"""INT8 and INT6 copies of a weight where a GPU reads them: the one home of their bits.
+
+Integers q of a weight (N, K), with W[n, k] about ``scales[n] * q[n, k]``, lie in records of 128 rows x 64 columns, row
+tile by row tile, columns ascending. Where a number lies among threads t, steps s, registers r and halves h of a record
+is what :mod:`specpilot_kernels.w12.layout` says. Words have 32 bits, little endian; the two numbers of a register stand
+side by side in a word (h = 1 in the upper half), which is rotated right and put into a word of a plane.
+
+**INT8**, 8,192 bytes. A number is sign and magnitude, bit 15 and bits 6..0 (mask 0x807F807F). Plane 0 has registers 0
+and 1, plane 1 registers 2 and 3, the odd one rotated right by 8: word 4 t + s of a plane of 1,024.
+
+**INT6**, 6,144 bytes. A number is q + 32, six bits. Its lower four (mask 0x000F000F) lie in a plane of 1,024 words,
+word 4 t + s, its upper two (mask 0x00300030) in a plane of 512 words, word 2 t + (s >> 1); both rotated right by
+4 r + 2 (s & 1).
+
+**Padding** up to whole records is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specpilot_kernels.q_weights.layout import NumBits
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS, num_records
+from specpilot_kernels.w12.words import as_int32, by_slot, from_slot, rotate_right
+
+__all__ = ["MASKS", "WORDS_OF", "DeviceQ", "pack_integers", "unpack_integers"]
+
+MASKS = {"int8": 0x807F807F, "int6_low": 0x000F000F, "int6_high": 0x00300030}
+WORDS_OF: dict[NumBits, int] = {8: 2 * RECORD_WORDS, 6: RECORD_WORDS * 3 // 2}
+"""32-bit words of a record."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceQ:
+    """A quantised weight, (N, K), as tensors of one device.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    num_bits
+        8 or 6.
+    records : Tensor, int32, (records, 2048 or 1536)
+    scales : Tensor, float32, (N,)
+        0 for a row of zeros.
+    """
+
+    shape: tuple[int, int]
+    num_bits: NumBits
+    records: Tensor
+    scales: Tensor
+
+    @property
+    def memory_bytes(self) -> int:
+        return 4 * self.records.numel() + 4 * self.scales.numel()
+
+
+def pack_integers(integers: Tensor, num_bits: NumBits) -> Tensor:
+    """int8 (N, K), any device -> records, int32 (records, words)."""
+    slots = by_slot(integers.to(torch.int64)).view(-1, RECORD_WORDS, 4, 2)  # word 4 t + s, register, half
+    if num_bits == 8:
+        numbers = slots.abs() | (slots < 0).long() << 15
+        pairs = numbers[..., 0] | numbers[..., 1] << 16
+        planes = [pairs[..., 2 * p] | rotate_right(pairs[..., 2 * p + 1], 8) for p in (0, 1)]
+        return as_int32(torch.cat(planes, 1))
+    numbers = slots + 32
+    pairs = numbers[..., 0] | numbers[..., 1] << 16
+    low, high = torch.zeros_like(pairs[..., 0]), torch.zeros_like(pairs[..., 0])
+    for register in range(4):
+        for odd in (0, 1):
+            count = 4 * register + 2 * odd
+            here = pairs[:, odd::2, register]
+            low[:, odd::2] |= rotate_right(here & MASKS["int6_low"], count)
+            high[:, odd::2] |= rotate_right(here & MASKS["int6_high"], count)
+    return as_int32(torch.cat((low, high[:, 0::2] | high[:, 1::2]), 1))
+
+
+def unpack_integers(weight: DeviceQ) -> Tensor:
+    """The integers again, int8 (N, K)."""
+    words = weight.records.long() & 0xFFFFFFFF
+    pairs = torch.empty(len(words), RECORD_WORDS, 4, dtype=torch.int64, device=words.device)
+    if weight.num_bits == 8:
+        for register in range(4):
+            plane = words[:, register // 2 * RECORD_WORDS :][:, :RECORD_WORDS]
+            pairs[..., register] = rotate_right(plane, 32 - 8 * (register & 1)) & MASKS["int8"]
+    else:
+        low, high = words[:, :RECORD_WORDS], words[:, RECORD_WORDS:].repeat_interleave(2, 1)
+        for register in range(4):
+            for odd in (0, 1):
+                count = 32 - 4 * register - 2 * odd
+                pairs[:, odd::2, register] = (rotate_right(low[:, odd::2], count) & MASKS["int6_low"]) | (
+                    rotate_right(high[:, odd::2], count) & MASKS["int6_high"]
+                )
+    halves = torch.stack((pairs & 0xFFFF, pairs >> 16), -1)
+    numbers = (halves & 127) * (1 - 2 * (halves >> 15)) if weight.num_bits == 8 else halves - 32
+    return from_slot(numbers.view(len(words), RECORD_ROWS * RECORD_COLUMNS), weight.shape).to(torch.int8)
+
+
+def check_records(records: Tensor, shape: tuple[int, int], num_bits: NumBits) -> None:
+    """ValueError where records do not have the shape that a weight of ``shape`` has."""
+    row_tiles, column_tiles = num_records(shape)
+    expected = row_tiles * column_tiles, WORDS_OF[num_bits]
+    if records.dtype != torch.int32 or tuple(records.shape) != expected:
+        raise ValueError(
+            f"records: got {records.dtype} {tuple(records.shape)}, expected torch.int32 {expected}"
+        )

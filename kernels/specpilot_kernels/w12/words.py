@@ -1,0 +1,53 @@
+"""Words and places of records as tensors of any device: what the forms of a weight share."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, num_records
+
+__all__ = ["as_int32", "by_slot", "from_slot", "rotate_right"]
+
+_SLOTS = RECORD_ROWS * RECORD_COLUMNS
+
+
+def by_slot(values: Tensor) -> Tensor:
+    """(N, K) -> (records, 8192), numbers of a record in the order of slots; places outside the weight are zero."""
+    num_rows, num_columns = values.shape
+    row_tiles, column_tiles = num_records((num_rows, num_columns))
+    missing = row_tiles * RECORD_ROWS - num_rows, column_tiles * RECORD_COLUMNS - num_columns
+    whole = torch.nn.functional.pad(values, (0, missing[1], 0, missing[0]))
+    tiles = whole.view(row_tiles, RECORD_ROWS, column_tiles, RECORD_COLUMNS).transpose(1, 2)
+    return tiles.reshape(-1, _SLOTS)[:, _places(values.device)]
+
+
+def from_slot(slots: Tensor, shape: tuple[int, int]) -> Tensor:
+    """The inverse of :func:`by_slot`: (records, 8192) -> (N, K)."""
+    row_tiles, column_tiles = num_records(shape)
+    tiles = torch.empty_like(slots)
+    tiles[:, _places(slots.device)] = slots
+    whole = tiles.view(row_tiles, column_tiles, RECORD_ROWS, RECORD_COLUMNS).transpose(1, 2)
+    return whole.reshape(row_tiles * RECORD_ROWS, -1)[: shape[0], : shape[1]].contiguous()
+
+
+def rotate_right(words: Tensor, count: int) -> Tensor:
+    """Words of 32 bits in int64, by 0 to 32 bits."""
+    return (words >> count | words << (32 - count)) & 0xFFFFFFFF
+
+
+def as_int32(words: Tensor) -> Tensor:
+    """The same 32 bits."""
+    return (words - (words >> 31 << 32)).to(torch.int32)
+
+
+@functools.cache
+def _places(device: torch.device) -> Tensor:
+    """For every slot, its place in a tile of 128 x 64."""
+    slot = torch.arange(_SLOTS, device=device)
+    thread, step, register, half = slot >> 5, slot >> 3 & 3, slot >> 1 & 3, slot & 1
+    n = (thread >> 5) * 16 + (thread >> 2 & 7) + 8 * (register & 1)
+    k = step * 16 + 8 * (register >> 1) + 2 * (thread & 3) + half
+    return n * RECORD_COLUMNS + k

@@ -1,0 +1,26 @@
+"""What is asked of the rows of a product."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_rows"]
+
+
+def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows: int) -> None:
+    """ValueError unless x is contiguous bfloat16 (1 to max_rows, K) on the device; shape is (N, K), K a multiple of 8."""
+    num_inputs = shape[1]
+    if (
+        x.dtype != torch.bfloat16
+        or x.ndim != 2
+        or not 1 <= x.shape[0] <= max_rows
+        or x.shape[1] != num_inputs
+        or num_inputs % 8
+        or not x.is_contiguous()
+        or x.device != device
+    ):
+        raise ValueError(
+            f"x: got {x.dtype} {tuple(x.shape)} strides {x.stride()} on {x.device}, expected contiguous bfloat16 (1 to "
+            f"{max_rows}, {num_inputs}) on {device}, with columns a multiple of 8"
+        )
