@@ -9,7 +9,7 @@ __all__ = ["check_rows"]
 
 
 def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows: int) -> None:
-    """ValueError unless x is contiguous bfloat16 (1 to max_rows, K) on the device; shape is (N, K), K a multiple of 8."""
+    """ValueError unless x is contiguous bfloat16 (1 to max_rows, K) on device; shape is (N, K), K a multiple of 8."""
     num_inputs = shape[1]
     if (
         x.dtype != torch.bfloat16
