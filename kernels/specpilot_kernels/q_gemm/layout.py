@@ -26,7 +26,7 @@ from specpilot_kernels.q_weights.layout import NumBits
 from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS, num_records
 from specpilot_kernels.w12.words import as_int32, by_slot, from_slot, rotate_right
 
-__all__ = ["MASKS", "WORDS_OF", "DeviceQ", "pack_integers", "unpack_integers"]
+__all__ = ["MASKS", "WORDS_OF", "DeviceQ", "check_records", "pack_integers", "unpack_integers"]
 
 MASKS = {"int8": 0x807F807F, "int6_low": 0x000F000F, "int6_high": 0x00300030}
 WORDS_OF: dict[NumBits, int] = {8: 2 * RECORD_WORDS, 6: RECORD_WORDS * 3 // 2}
