@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    specpilot_kernels.skinny_gemm, specpilot_kernels.w12.ops"
 	@touch $@
 
-tools: env ## programs of the chart and compose tests (helm 3 and 4, kubectl, docker-compose) into .tools
+tools: env ## programs of the chart and compose tests (helm 3 and 4, kubectl, docker-compose, checkov) into .tools
 	$(BIN)/python .ci/install_tools.py
 
 serve: env ## start OpenAI endpoint, admin API and console on the embedded engine with the bundled models (SERVE_ARGS="--port 9000")

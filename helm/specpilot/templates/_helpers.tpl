@@ -98,3 +98,8 @@ rollingUpdate: {maxSurge: 0, maxUnavailable: 1}
 type: Recreate
 {{- end }}
 {{- end -}}
+
+{{/* Kubernetes 1.20 has the budget's first version alone; the fields used here are the same. */}}
+{{- define "specpilot.budgetVersion" -}}
+{{- ternary "policy/v1" "policy/v1beta1" (.Capabilities.APIVersions.Has "policy/v1") -}}
+{{- end -}}
