@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from specpilot.bench.answer import Answer, decode_answer
-from specpilot.bench.divergence import common_length, margin
 from specpilot.bench.provenance import find_commit, find_versions
 from specpilot.engines.base import Engine, GenerateRequest, NumericMode, SamplingParams
+from specpilot.forcing.departures import common_length, margin
 from specpilot.metrics import AcceptCounter
 from specpilot.models.build import build_engine
 from specpilot.requests.reading import read_requests

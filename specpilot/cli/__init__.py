@@ -16,7 +16,18 @@ from typing import Any
 import typer
 
 import specpilot
-from specpilot.cli import bench, conformance, demo, generate, profiles, replay, requests, serve, w12
+from specpilot.cli import (
+    bench,
+    conformance,
+    demo,
+    forcing,
+    generate,
+    profiles,
+    replay,
+    requests,
+    serve,
+    w12,
+)
 from specpilot.cli.outcome import Outcome
 from specpilot.errors import ConfigError, RequestError, SpecPilotError
 
@@ -38,6 +49,7 @@ bench.add_to(_app)
 replay.add_to(_app)
 conformance.add_to(_app)
 profiles.add_to(_app)
+forcing.add_to(_app)
 requests.add_to(_app)
 w12.add_to(_app)
 

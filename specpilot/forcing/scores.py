@@ -92,10 +92,10 @@ class ArmCounts:
         """Mismatches over tokens."""
         return float(self.mismatches.sum() / self.tokens.sum())
 
-    def take(self, rows: NDArray[np.int64]) -> ArmCounts:
-        """Requests by number, with repeats; ids get the place they stand in."""
+    def take(self, rows: NDArray[np.int64], name: str = "") -> ArmCounts:
+        """Requests by number, with repeats; their ids are ``name`` and the place they stand in."""
         return ArmCounts(
-            tuple(f"{i}" for i in range(len(rows))),
+            tuple(f"{name}{i}" for i in range(len(rows))),
             self.tokens[rows],
             self.mismatches[rows],
             self.large[rows],

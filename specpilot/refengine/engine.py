@@ -28,7 +28,7 @@ from specpilot.refengine.scoring import Scoring
 from specpilot.refengine.speculation import plan_speculation
 from specpilot.refengine.target import Target
 from specpilot.refengine.tokenizer import ChatTokenizer
-from specpilot.sampling import JsonGrammars, new_chooser
+from specpilot.sampling import JsonGrammars, TokenChooser, new_chooser
 from specpilot_kernels.cpu_jit import num_threads
 
 __all__ = ["ReferenceEngine"]
@@ -130,12 +130,7 @@ class ReferenceEngine:
         plan = plan_speculation(
             self.target, drafter, request.mechanisms, self.batch, self.step_costs, self.copies
         )
-        chooser = new_chooser(
-            request.sampling,
-            request.prompt_ids,
-            vocab_size=self.target.config.vocab_size,
-            grammars=self._grammars,
-        )
+        chooser = self._new_chooser(request)
         # Callers may use an id twice.
         record_id = f"{next(self._num_requests)}-{request.request_id}"
         job = Generation(
@@ -175,6 +170,14 @@ class ReferenceEngine:
 
     def drain(self, timeout_s: float) -> bool:
         return self._scheduler.drain(timeout_s)
+
+    def _new_chooser(self, request: GenerateRequest) -> TokenChooser:
+        return new_chooser(
+            request.sampling,
+            request.prompt_ids,
+            vocab_size=self.target.config.vocab_size,
+            grammars=self._grammars,
+        )
 
     def _check_ids(self, ids: Sequence[int], max_new_tokens: int) -> None:
         config = self.target.config

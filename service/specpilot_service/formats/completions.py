@@ -98,7 +98,11 @@ class CompletionFormat:
         reason = parts[-1].finish_reason
         assert reason is not None  # the last chunk of an answer has one, see generation.decoding
         text = "".join(part.text for part in parts)
-        return CompletionChoice(index=parts[0].index, text=text, logprobs=logprobs, finish_reason=reason)
+        choice = CompletionChoice(index=parts[0].index, text=text, logprobs=logprobs, finish_reason=reason)
+        if self._body.return_token_ids:
+            choice.prompt_token_ids = next(p.prompt_token_ids for p in parts if p.prompt_token_ids)
+            choice.token_ids = [token_id for part in parts for token_id in part.token_ids or ()]
+        return choice
 
 
 class _CompletionWriter:
@@ -116,22 +120,41 @@ class _CompletionWriter:
         self._logprobs = CompletionLogprobWriter(engine, labels)
 
     def opening(self) -> CompletionChunkChoice | None:
+        has_ids = bool(self._body.return_token_ids)
         if not self._body.echo:
-            return None
+            return self._ids_of_prompt() if has_ids else None
         prompt, ids = self._body.prompt[self._plan.prompt_index], self._plan.prompt_ids
         text = prompt if isinstance(prompt, str) else self._engine.detokenize(ids)
         logprobs = None
         if self._body.logprobs is not None:
             score = self._answer.score_prompt(self._engine, self._plan, self._cancel)
             logprobs = self._logprobs.write(prompt_logprobs(ids, score))
-        return CompletionChunkChoice(index=self._plan.index, text=text, logprobs=logprobs, finish_reason=None)
+        choice = CompletionChunkChoice(
+            index=self._plan.index, text=text, logprobs=logprobs, finish_reason=None
+        )
+        choice.prompt_token_ids = list(ids) if has_ids else None
+        return choice
+
+    def _ids_of_prompt(self) -> CompletionChunkChoice:
+        return CompletionChunkChoice(
+            index=self._plan.index,
+            text="",
+            logprobs=None,
+            finish_reason=None,
+            prompt_token_ids=list(self._plan.prompt_ids),
+        )
 
     def part(self, chunk: Chunk) -> CompletionChunkChoice | None:
         logprobs = None
         if self._body.logprobs is not None and chunk.logprobs:
             logprobs = self._logprobs.write((e.token_id, e.logprob, e.top) for e in chunk.logprobs)
-        if not chunk.text and logprobs is None and chunk.finish_reason is None:
+        ids = list(chunk.token_ids) if self._body.return_token_ids else None
+        if not chunk.text and logprobs is None and chunk.finish_reason is None and not ids:
             return None
         return CompletionChunkChoice(
-            index=self._plan.index, text=chunk.text, logprobs=logprobs, finish_reason=finish_reason(chunk)
+            index=self._plan.index,
+            text=chunk.text,
+            logprobs=logprobs,
+            finish_reason=finish_reason(chunk),
+            token_ids=ids,
         )

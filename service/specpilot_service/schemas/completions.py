@@ -32,12 +32,17 @@ def _is_id_list(value: Any) -> bool:
 
 
 class CompletionRequest(SamplingFields):
-    """``prompt`` is normalised to a list of prompts, each a text or a list of token ids."""
+    """``prompt`` is normalised to a list of prompts, each a text or a list of token ids.
+
+    ``return_token_ids``, as in vLLM, adds ``prompt_token_ids`` and ``token_ids`` to every choice: what an audit reads.
+    It changes nothing of how the answer is decoded, as log-probabilities would.
+    """
 
     prompt: list[str | list[int]] = Field(min_length=1)
     max_tokens: int = 16
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: bool = False
+    return_token_ids: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -75,6 +80,8 @@ class CompletionChoice(ResponseModel):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"]
+    prompt_token_ids: list[int] | None = Field(default=None, exclude_if=is_none)
+    token_ids: list[int] | None = Field(default=None, exclude_if=is_none)
 
 
 class Completion(ResponseModel):
@@ -93,6 +100,8 @@ class CompletionChunkChoice(ResponseModel):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"] | None
+    prompt_token_ids: list[int] | None = Field(default=None, exclude_if=is_none)
+    token_ids: list[int] | None = Field(default=None, exclude_if=is_none)
 
 
 class CompletionChunk(ResponseModel):

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from specpilot.bench.divergence import common_length, margin
 from specpilot.bench.two_engines.drafts import compare_drafts
 from specpilot.bench.two_engines.reference import Answer, answer, steps_along
 from specpilot.bench.two_engines.rows import EngineRun, Row, read_run
+from specpilot.forcing.departures import common_length, margin
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from specpilot.engines.base import Engine
 from specpilot.forcing.answer import Answer
 from specpilot.forcing.scores import TokenScores
 
@@ -53,10 +52,10 @@ class Scorer(Protocol):
         ...
 
 
-def hash_tokenizer(engine: Engine) -> str:
+def hash_tokenizer(vocab_size: int, token_bytes: Callable[[int], bytes]) -> str:
     """SHA-256 over what every token id adds to a text."""
     digest = hashlib.sha256()
-    for token_id in range(engine.describe().vocab_size):
-        data = engine.token_bytes(token_id)
+    for token_id in range(vocab_size):
+        data = token_bytes(token_id)
         digest.update(len(data).to_bytes(4, "little") + data)
     return digest.hexdigest()

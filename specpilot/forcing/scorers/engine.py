@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
 from specpilot.errors import ForcingError, SpecPilotError
 from specpilot.forcing.answer import Answer
 from specpilot.forcing.scorers.base import ScorerDescription, hash_tokenizer
+from specpilot.forcing.scorers.http import score_many
 from specpilot.forcing.scores import TokenScores
 
 __all__ = ["EngineScorer"]
@@ -37,7 +37,7 @@ class EngineScorer:
             head,
             about.vocab_size,
             about.eos_ids,
-            hash_tokenizer(engine),
+            hash_tokenizer(about.vocab_size, engine.token_bytes),
             about.context_length,
         )
 
@@ -47,12 +47,7 @@ class EngineScorer:
     def score(
         self, answers: Sequence[Answer], on_scored: Callable[[int], None] = lambda num_tokens: None
     ) -> list[TokenScores]:
-        scores = []
-        with ThreadPoolExecutor(self._concurrency) as pool:
-            for answer, result in zip(answers, pool.map(self._score_one, answers), strict=True):
-                on_scored(len(answer.output_ids))
-                scores.append(result)
-        return scores
+        return score_many(self._score_one, answers, self._concurrency, on_scored)
 
     def _score_one(self, answer: Answer) -> TokenScores:
         ids, start = [*answer.prompt_ids, *answer.output_ids], len(answer.prompt_ids)

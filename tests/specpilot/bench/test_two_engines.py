@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specpilot.bench.divergence import common_length
+from specpilot.forcing.departures import common_length
 from specpilot.bench.two_engines import sglang_box
 from specpilot.bench.two_engines.compare import compare, paired_ratio, steps_within
 from specpilot.bench.two_engines.reference import Answer, answer, drafts_along

@@ -111,7 +111,10 @@ def test_too_little_is_unavailable(scorer, stock, scored_stock):
 
 def test_another_tokenizer_is_unavailable(engine, scorer, stock, scored_stock):
     assert (
-        audit(stock, scorer, rules=RULES, stock=scored_stock, tokenizer=hash_tokenizer(engine)).passed is True
+        audit(
+            stock, scorer, rules=RULES, stock=scored_stock, tokenizer=hash_tokenizer(4096, engine.token_bytes)
+        ).passed
+        is True
     )
     verdict = audit(stock, scorer, rules=RULES, stock=scored_stock, tokenizer="0" * 64)
     assert verdict.passed is None and "tokenizer" in verdict.reasons[0]

@@ -1,0 +1,1 @@
+"""What token forcing finds and what it cannot: recorded runs of lossless and faulty systems under the rules."""

@@ -1,0 +1,1 @@
+"""Audits and power as pictures and pages."""

@@ -1,0 +1,108 @@
+"""Stock SGLang as scorer: ``/generate`` with token ids and input log-probabilities.
+
+Launch it without ``--speculative-*`` and with ``--enable-fp32-lm-head``; both are read from ``/server_info``, and a
+server that speculates is refused. ``logprob_start_len`` is the last prompt token, so that the rows that predict the
+answer come back; entries are ``[log-probability, token id, text]``, matched with the answer from its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from specpilot.errors import ForcingError
+from specpilot.forcing.answer import Answer
+from specpilot.forcing.scorers.base import ScorerDescription
+from specpilot.forcing.scorers.http import JsonServer, score_many
+from specpilot.forcing.scores import TokenScores
+
+__all__ = ["SglangScorer"]
+
+
+class SglangScorer:
+    """Scores by ``/generate`` with ``max_new_tokens`` 0."""
+
+    def __init__(self, server: JsonServer, *, concurrency: int = 8) -> None:
+        self._server, self._concurrency = server, concurrency
+        info = server.get("/server_info")
+        if not isinstance(info, dict):
+            raise ForcingError(f"{server.url}/server_info: got no object, expected SGLang's server arguments")
+        if info.get("speculative_algorithm"):
+            raise ForcingError(
+                f"{server.url}: the server speculates ({info['speculative_algorithm']}), expected stock plain decoding "
+                "as scorer"
+            )
+        head = "fp32" if info.get("enable_fp32_lm_head") else "the checkpoint's dtype, not fp32"
+        self._about = ScorerDescription(
+            f"SGLang {info.get('version', 'of unknown version')} at {server.url}",
+            str(info.get("served_model_name") or info.get("model_path")),
+            head,
+            context_length=info.get("context_length"),
+        )
+
+    def describe(self) -> ScorerDescription:
+        return self._about
+
+    def score(
+        self, answers: Sequence[Answer], on_scored: Callable[[int], None] = lambda num_tokens: None
+    ) -> list[TokenScores]:
+        def one(answer: Answer) -> TokenScores:
+            return self._score([*answer.prompt_ids, *answer.output_ids], len(answer.prompt_ids))
+
+        return score_many(one, answers, self._concurrency, on_scored)
+
+    def rescore(self, ids: Sequence[int], index: int) -> tuple[int, float]:
+        scores = self._score(ids, index)
+        return int(scores.argmax_ids[0]), float(scores.argmax_logprobs[0] - scores.logprobs[0])
+
+    def continue_greedily(self, ids: Sequence[int], num_tokens: int) -> list[int]:
+        reply = self._ask(
+            {"input_ids": list(ids), "sampling_params": {"temperature": 0.0, "max_new_tokens": num_tokens}}
+        )
+        return [int(token_id) for token_id in reply.get("output_ids", ())]
+
+    def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        reply = self._server.post("/generate", body)
+        if not isinstance(reply, dict):
+            raise ForcingError(f"{self._server.url}/generate: got no object")
+        return reply
+
+    def _score(self, ids: Sequence[int], start: int) -> TokenScores:
+        reply = self._ask(
+            {
+                "input_ids": list(ids),
+                "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
+                "return_logprob": True,
+                "logprob_start_len": start - 1,
+                "top_logprobs_num": 1,
+            }
+        )
+        count = len(ids) - start
+        meta = reply.get("meta_info") or {}
+        values, tops = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
+        if not values or not tops or len(values) < count or len(tops) < count:
+            raise ForcingError(
+                f"{self._server.url}: got {len(values or ())} input log-probabilities, expected {count}; they are "
+                "missing"
+            )
+        values, tops = values[-count:], tops[-count:]
+        try:
+            scored = [int(entry[1]) for entry in values]
+            best = [top[0] for top in tops]
+            result = TokenScores(
+                np.array([_number(entry[0]) for entry in values]),
+                np.array([int(entry[1]) for entry in best], np.int64),
+                np.array([_number(entry[0]) for entry in best]),
+            )
+        except (TypeError, IndexError, ValueError) as error:
+            raise ForcingError(f"{self._server.url}: log-probabilities are missing: {error!r}") from None
+        if scored != list(ids[start:]):
+            raise ForcingError(f"{self._server.url}: scored other tokens than it was given")
+        return result
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
