@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from torch import Tensor
 
-from specpilot.errors import ConfigError, ForcingError
+from specpilot.errors import CheckpointError, ConfigError, ForcingError
 from specpilot.forcing.answer import Answer
 from specpilot.forcing.scorers.base import Scorer
+from specpilot.refengine.checkpoint import stored_tensors
 
 __all__ = [
     "BUNDLED_PROBE",
@@ -122,8 +123,11 @@ def check_probe(probe: Probe, scorer: Scorer, tolerance: float) -> float:
 
 
 def hash_tensors(folder: Path) -> dict[str, str]:
-    """SHA-256 of the bytes of every tensor in the ``.safetensors`` files of a folder, by name."""
-    return dict(sorted(_hashes(folder)))
+    """SHA-256 of the bytes of every tensor of a model folder, by name; W12 files are decoded."""
+    try:
+        return {name: _sha256(tensor) for name, tensor in stored_tensors(folder)}
+    except CheckpointError as error:
+        raise ForcingError(f"weights: {error}") from error
 
 
 def check_tensors(folder: Path, expected: Mapping[str, str]) -> int:
@@ -138,12 +142,5 @@ def check_tensors(folder: Path, expected: Mapping[str, str]) -> int:
     return len(found)
 
 
-def _hashes(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(str(path), "pt") as file:
-                for name in file.keys():  # noqa: SIM118 - no mapping
-                    data = file.get_tensor(name).contiguous().view(-1).view(torch.uint8).numpy()
-                    yield name, hashlib.sha256(data.tobytes()).hexdigest()
-        except Exception as error:
-            raise ForcingError(f"weights: cannot read {path.name}: {error}") from error
+def _sha256(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()

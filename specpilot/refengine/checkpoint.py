@@ -17,7 +17,15 @@ from specpilot.refengine.config import TargetConfig, read_json_object
 from specpilot_kernels.w12.container import W12_SUFFIX, W12File
 from specpilot_kernels.w12.safetensors_file import WeightFileError
 
-__all__ = ["INDEX_FILE", "WEIGHTS_FILE", "Shapes", "read_tensors", "target_shapes", "tensor_names"]
+__all__ = [
+    "INDEX_FILE",
+    "WEIGHTS_FILE",
+    "Shapes",
+    "read_tensors",
+    "stored_tensors",
+    "target_shapes",
+    "tensor_names",
+]
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -128,6 +136,14 @@ def tensor_names(folder: str | Path) -> set[str]:
         with _opened(file) as reader:
             names.update(reader.keys())
     return names
+
+
+def stored_tensors(folder: str | Path) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of a model folder as they are stored, W12 decoded; raises as :func:`read_tensors` does for files."""
+    for file in _files(Path(folder)):
+        with _opened(file) as reader:
+            for name in sorted(reader.keys()):
+                yield name, reader.get_tensor(name)
 
 
 def _files(folder: Path) -> dict[Path, set[str] | None]:

@@ -1,7 +1,7 @@
 """``python -m specpilot.forcing.power.record --out FILE``: run and audit stock, every mechanism and every fault.
 
 All on the bundled model; each arm is decoded, scored and audited in full against stock's answers to the same prompts.
-Arms that FILE holds already are kept, so a run that was cut goes on.
+Arms that FILE holds already are kept, with the prompts they had, so a run that was cut goes on.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from specpilot.forcing.scorers.engine import EngineScorer
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 
-__all__ = ["Workbench", "arms_of", "main", "record"]
+__all__ = ["Run", "Workbench", "arms_of", "main", "record"]
 
 Run = Callable[[Sequence[Prompt], int], list[Answer]]
+"""Answers to prompts of so many tokens at most."""
 
 
 @dataclass
@@ -132,8 +133,6 @@ def record(
     """Run what ``out`` does not hold yet, writing after every arm."""
     bench = Workbench.build(num_prompts, max_new_tokens, rules)
     made = {
-        "prompts": num_prompts,
-        "lossless_prompts": num_lossless,
         "max_new_tokens": max_new_tokens,
         "model": bench.engine.describe().model_id,
         "scorer": bench.scorer.describe().name,
@@ -146,6 +145,10 @@ def record(
         recording = read_recording(out)
         if recording.made != made or recording.rules != bench.rules:
             raise ConfigError(f"power: {out} was recorded otherwise; remove it, or name another file")
+        if len(recording.named("stock").rows) < num_prompts:
+            raise ConfigError(
+                f"power: {out} has fewer answers of stock than {num_prompts}; name another file"
+            )
     known = {arm.name for arm in recording.arms}
     for name, what, kind, size, run, count in arms_of(num_lossless, num_prompts):
         if name in known or (only and name not in only):

@@ -66,13 +66,16 @@ def detect(
     rng: np.random.Generator,
     noise: Noise | None = None,
 ) -> Rejections:
-    """Both arms resampled, request by request in pairs, to ``num_tokens`` of stock."""
+    """Both arms resampled, request by request in pairs, to ``num_tokens`` of stock.
+
+    The fault answered stock's first prompts, or all of them.
+    """
     share = 1.0 if fault.unexplained_share is None else fault.unexplained_share
     system_rows, stock_rows = fault.counts, stock.counts
     count = max(rules.min_requests, round(num_tokens / float(stock.rows[:, 0].mean())))
     hits = np.zeros((num_trials, 2), bool)
     for trial in range(num_trials):
-        chosen = rng.integers(0, len(stock.rows), count)
+        chosen = rng.integers(0, min(len(fault.rows), len(stock.rows)), count)
         system, other = system_rows.take(chosen), stock_rows.take(chosen)
         system = replace(system, large=rng.binomial(system.large, share))
         if noise is not None:

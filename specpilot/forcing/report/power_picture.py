@@ -28,7 +28,7 @@ def power_picture(table: Mapping[str, Any]) -> Canvas:
     canvas.text(
         _LEFT,
         42,
-        f"{made['model']}, {made['scorer']}; resampled from {made['prompts']} answers of each fault, "
+        f"{made['model']}, {made['scorer']}; resampled from real answers of each fault, "
         f"{table['num_trials']} trials a point. Dashed: largest false rejection, {table['false_rejection']:.1%}",
         11,
         colour="#555555",

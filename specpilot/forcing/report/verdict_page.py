@@ -12,7 +12,7 @@ from specpilot.forcing.events import Event
 from specpilot.forcing.report.verdict_picture import verdict_picture
 from specpilot.forcing.verdict import Verdict
 
-__all__ = ["verdict_page", "write_report"]
+__all__ = ["Texts", "verdict_page", "write_report"]
 
 _MOST_EVENTS = 200
 _STYLE = (
@@ -21,6 +21,7 @@ _STYLE = (
 )
 
 Texts = Callable[[Sequence[int]], str]
+"""Token ids as text."""
 
 
 def write_report(folder: Path, verdicts: Mapping[str, Verdict], texts: Texts | None = None) -> list[Path]:
