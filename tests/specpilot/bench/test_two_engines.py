@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specpilot.forcing.departures import common_length
 from specpilot.bench.two_engines import sglang_box
 from specpilot.bench.two_engines.compare import compare, paired_ratio, steps_within
 from specpilot.bench.two_engines.reference import Answer, answer, drafts_along
 from specpilot.bench.two_engines.rows import EngineRun, read_run
 from specpilot.errors import ConfigError
+from specpilot.forcing.departures import common_length
 from specpilot.models.build import build_engine
 from specpilot.refengine.engine import ReferenceEngine
 
