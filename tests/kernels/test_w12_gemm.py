@@ -15,7 +15,7 @@ from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
 from specpilot_kernels.w12.cuda import NO_ESCAPE, SEVERAL_ESCAPES, DeviceW12, encode_on_device, to_device
 from specpilot_kernels.w12.layout import MASKS
 from specpilot_kernels.w12.reference import slot_of
-from specpilot_kernels.w12_gemm import MAX_ROWS, plan_product, w12_gemm, w12_gemm_reference
+from specpilot_kernels.w12_gemm import MAX_ROWS, Kernel, Plan, plan_product, w12_gemm, w12_gemm_reference
 from tests.kernels.host_build import build_for_host
 
 SHAPES = [(1, 8), (63, 64), (128, 64), (129, 200), (300, 136)]
@@ -98,10 +98,32 @@ def test_reference_is_the_product_of_the_decoded_weight() -> None:
     assert torch.equal(found, x.double() @ weight.double().T)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 48, 64])
-def test_plans_have_as_many_blocks_as_registers_allow(rows: int) -> None:
-    assert plan_product(rows, (5120, 6144)).blocks_per_multiprocessor == 2
-    assert plan_product(rows, (248320, 5120)).blocks_per_multiprocessor == (3 if rows <= 48 else 2)
+@pytest.mark.parametrize(
+    ("rows", "shape", "plan"),
+    [
+        (1, (5120, 6144), Plan(Kernel.FEW_ROWS)),
+        (8, (34816, 5120), Plan(Kernel.FEW_ROWS)),
+        (8, (34816, 5128), Plan(Kernel.STREAM)),
+        (8, (248320, 5120), Plan(Kernel.STREAM)),
+        (16, (5120, 6144), Plan(Kernel.FEW_ROWS)),
+        (16, (14336, 5120), Plan(Kernel.SPLIT_RING)),
+        (16, (5120, 17408), Plan(Kernel.STREAM)),
+        (32, (5120, 17408), Plan(Kernel.SPLIT_RING, 4)),
+        (64, (16384, 5120), Plan(Kernel.SPLIT_RING, 2)),
+        (64, (34816, 5120), Plan(Kernel.STREAM)),
+        (32, (128, 64), Plan(Kernel.SPLIT_RING, 1)),
+    ],
+)
+def test_plans_follow_the_shape(rows: int, shape: tuple[int, int], plan: Plan) -> None:
+    assert plan_product(rows, shape) == plan
+    assert plan.code == plan.kernel + 16 * plan.split
+
+
+def test_rows_of_one_class_have_one_plan() -> None:
+    """So a row's sums keep their order whatever other rows there are."""
+    for shape in ((5120, 6144), (300, 136), (1000, 5120), (40000, 5120), (248320, 5120)):
+        for first, last in ((1, 8), (9, 16), (17, 64)):
+            assert len({plan_product(rows, shape) for rows in range(first, last + 1)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -156,22 +178,41 @@ def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int
 
 
 @needs_gpu
-def test_errors_and_bits_on_a_gpu() -> None:
+@pytest.mark.parametrize("rows", [8, 16, 32])
+def test_many_escapes_together_are_exact(rows: int) -> None:
+    """A pruned block, rows of zeros, and numbers 20 binades apart in a row."""
+    weight = draw((384, 6144), 3)
+    weight[weight.isinf()] = 3.0
+    weight[100:280, 64:700] = 0
+    weight[::7] = (weight[::7].float() * torch.exp2(torch.arange(6144).remainder(3) * -20.0)).bfloat16()
+    weight = weight.cuda()
+    columns = torch.arange(rows) * 37
+    x = torch.zeros(rows, 6144, dtype=torch.bfloat16, device="cuda")
+    x[torch.arange(rows), columns] = 1
+    assert torch.equal(w12_gemm(x, encode_on_device(weight)), weight[:, columns].T + 0.0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("shape", [(5120, 6144), (5120, 17408), (14336, 5120), (100000, 5120)])
+def test_errors_and_bits_on_a_gpu(shape: tuple[int, int]) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
-    weight = (torch.randn(5120, 6144, device="cuda", generator=generator) * 0.02).bfloat16()
-    x = torch.randn(64, 6144, device="cuda", generator=generator).bfloat16()
+    weight = (torch.randn(shape, device="cuda", generator=generator) * 0.02).bfloat16()
+    x = torch.randn(64, shape[1], device="cuda", generator=generator).bfloat16()
     encoded = encode_on_device(weight)
     truth = x.double() @ weight.double().T
-    ours, theirs = w12_gemm(x[:8].contiguous(), encoded), x[:8] @ weight.T
-    error, bound = ((y.double() - truth[:8]).norm() for y in (ours, theirs))
-    assert error <= 1.05 * bound
-    assert torch.equal(w12_gemm(x[:1].contiguous(), encoded)[0], ours[0])
-    for _ in range(100):
-        assert torch.equal(w12_gemm(x[:8].contiguous(), encoded), ours)
-    graph, still = torch.cuda.CUDAGraph(), x[:8].contiguous()
-    with torch.cuda.graph(graph):
-        captured = w12_gemm(still, encoded)
-    for _ in range(3):
-        graph.replay()
-    torch.cuda.synchronize()
-    assert torch.equal(captured, ours)
+    for fewer, rows in ((1, 8), (9, 16), (17, 32), (32, 64)):
+        still = x[:rows].contiguous()
+        ours, theirs = w12_gemm(still, encoded), still @ weight.T
+        error, bound = ((y.double() - truth[:rows]).norm() for y in (ours, theirs))
+        assert error <= 1.05 * bound
+        assert torch.equal(w12_gemm(x[:fewer].contiguous(), encoded), ours[:fewer])
+        for _ in range(100):
+            assert torch.equal(w12_gemm(still, encoded), ours)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = w12_gemm(still, encoded)
+        for _ in range(3):
+            captured.fill_(float("nan"))
+            graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(captured, ours)

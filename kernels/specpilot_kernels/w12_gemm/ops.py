@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,41 +12,23 @@ from torch.library import custom_op
 from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12.layout import num_records
 from specpilot_kernels.w12_gemm.arguments import check_rows
+from specpilot_kernels.w12_gemm.plan import plan_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 
-__all__ = ["MAX_ROWS", "Plan", "plan_product", "w12_gemm"]
+__all__ = ["MAX_ROWS", "w12_gemm"]
 
 MAX_ROWS = 64
 """Rows of x; for more, decode and multiply."""
 
 _THREADS = 256
-_MANY_RECORDS = 20_000
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many blocks of the kernel run on a multiprocessor, all at once."""
-
-    blocks_per_multiprocessor: int
-
-
-def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
-    """The faster of the two grids for x of ``num_rows`` rows and a weight (N, K), from measurements on an H200.
-
-    Two blocks a multiprocessor leave fewer partial sums; three hide more of each other's waiting, which pays where
-    there are many records (see NOTES.md). 64 rows leave registers for two.
-    """
-    tiles = num_records(shape)
-    return Plan(3 if tiles[0] * tiles[1] >= _MANY_RECORDS and num_rows <= 48 else 2)
 
 
 def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
     """y = x W^T: exactly the checkpoint's BF16 weights enter the product, escapes too; sums are float32, in one order.
 
-    A row of y has the same bits in every call with as many blocks and the same kind of instruction (up to 16 rows of
-    x, more than 16), whatever other rows there are.
+    A row of y has the same bits in every call, on every device of as many multiprocessors, whatever other rows there
+    are, as long as their number is of the same class: 1 to 8, 9 to 16, 17 to 64.
 
     Parameters
     ----------
@@ -71,8 +52,7 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
     if _runs_sm120(x.device):
         return w12_gemm_sm120(x, weight)
     parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
-    plan = plan_product(x.shape[0], weight.shape)
-    y: Tensor = _product(x, *parts, weight.shape[0], plan.blocks_per_multiprocessor)
+    y: Tensor = _product(x, *parts, weight.shape[0], plan_product(x.shape[0], weight.shape).code)
     return y
 
 
@@ -90,7 +70,7 @@ def _product(
     escapes: Tensor,
     record_starts: Tensor,
     num_columns: int,
-    blocks_per_multiprocessor: int,
+    plan: int,
 ) -> Tensor:
     device = _device(x.device.index) if x.is_cuda else None
     if not isinstance(device, SupportedDevice) or device.arch != "sm90":
@@ -106,7 +86,7 @@ def _product(
             num_columns,
             x.shape[1],
             x.shape[0],
-            blocks_per_multiprocessor,
+            plan,
             stream.cuda_stream,
         )
     if code:
@@ -125,7 +105,7 @@ def _(
     escapes: Tensor,
     record_starts: Tensor,
     num_columns: int,
-    blocks_per_multiprocessor: int,
+    plan: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
 

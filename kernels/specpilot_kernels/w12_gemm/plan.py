@@ -1,0 +1,63 @@
+"""Which of the sm90 kernels multiplies, a pure function of the shape: measurements on an H200 (NOTES.md) as rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, num_records
+
+__all__ = ["Kernel", "Plan", "plan_product"]
+
+_MULTIPROCESSORS = 132
+_MANY_RECORDS = 100_000
+_FEW_RECORDS = 5_000
+_LARGEST_CLUSTER = 8
+
+
+class Kernel(IntEnum):
+    """Numbers of the C interface (``sm90.cu``)."""
+
+    FEW_ROWS = 0
+    """Blocks of 16 rows of W, plain loads."""
+    SPLIT_RING = 1
+    """The blocks of a cluster share the columns of one or two row tiles; bulk copies."""
+    STREAM = 2
+    """All records in equal stretches for as many blocks as run at once; bulk copies."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kernel, and how many blocks share the columns of a row tile (1 except for ``SPLIT_RING``)."""
+
+    kernel: Kernel
+    split: int = 1
+
+    @property
+    def code(self) -> int:
+        """As the C interface takes it."""
+        return int(self.kernel) + 16 * self.split
+
+
+def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
+    """The plan for x of ``num_rows`` rows and a weight (N, K).
+
+    The same on every device and for all numbers of rows of a class (1 to 8, 9 to 16, 17 to 64): sums keep their order.
+    """
+    row_tiles, column_tiles = num_records(shape)
+    records = row_tiles * column_tiles
+    if shape[1] % RECORD_COLUMNS or records >= _MANY_RECORDS:
+        return Plan(Kernel.STREAM)
+    if num_rows <= 8:
+        return Plan(Kernel.FEW_ROWS)
+    if num_rows <= 16:
+        if _MULTIPROCESSORS // 2 < row_tiles <= _MULTIPROCESSORS:
+            return Plan(Kernel.SPLIT_RING)
+        return Plan(Kernel.FEW_ROWS if records < _FEW_RECORDS else Kernel.STREAM)
+    pairs = -(-row_tiles // 2)
+    if pairs > _MULTIPROCESSORS // 2:
+        return Plan(Kernel.STREAM)
+    split = 1  # a power of two: such clusters fill a group of multiprocessors
+    while 2 * split <= min(_MULTIPROCESSORS // pairs, column_tiles, _LARGEST_CLUSTER):
+        split *= 2
+    return Plan(Kernel.SPLIT_RING, split)
