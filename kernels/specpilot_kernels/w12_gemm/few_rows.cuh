@@ -104,12 +104,11 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
 #pragma unroll
         for (int t = 0; t < T; ++t) {
           uint32_t b[4];
-          asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                       : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"((x_from ^ half << 6) + d * F::kStage + 1024 * t));
+          ptx::read_fragments(b, (x_from ^ half << 6) + d * F::kStage + 1024 * t);
 #pragma unroll
           for (int s = 0; s < SUB; ++s) {
-            warp_product(sums[0][s][t], a[s][2 * half], b[0], b[1]);
-            warp_product(sums[1][s][t], a[s][2 * half + 1], b[2], b[3]);
+            ptx::warp_product(sums[0][s][t], a[s][2 * half], b[0], b[1]);
+            ptx::warp_product(sums[1][s][t], a[s][2 * half + 1], b[2], b[3]);
           }
         }
       __syncwarp();

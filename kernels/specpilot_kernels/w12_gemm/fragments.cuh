@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "../include/ptx.cuh"
 #include "../include/w12_decode.cuh"
 
 namespace w12 {
@@ -28,7 +29,7 @@ struct Arguments {
 // Behind a volatile move: otherwise it is computed again at every use, from a special register that takes long to read.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   uint32_t address;
-  asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(uint32_t(__cvta_generic_to_shared(p))));
+  asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(ptx::shared_address(p)));
   return address;
 }
 // Units of work in equal stretches for the blocks of the grid; what is left over makes the first ones longer.
@@ -41,27 +42,11 @@ struct Shares {
 // Known to be the same in all lanes.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(kAll, int(threadIdx.x) >> 5, 0); }
 
-__device__ __forceinline__ uint4 read16(uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from));
-  return v;
-}
-
 __device__ __forceinline__ void write16(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// Weights are read once: they replace each other in L2, so what else lies there stays, and what was written there need
-// not go to memory just now.
-#ifndef POLICY
-#define POLICY "evict_first"
-#endif
-__device__ __forceinline__ uint64_t streaming_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::" POLICY ".b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
+// Weights are read once: they need no place in L1.
 __device__ __forceinline__ uint4 load_weights(const uint4* p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -69,20 +54,10 @@ __device__ __forceinline__ uint4 load_weights(const uint4* p) {
   return v;
 }
 
-// D += A B: A 16 x 16 weights, B 16 x 8 numbers of x.
-__device__ __forceinline__ void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // B of steps 2 half and 2 half + 1 from 8 rows of x, 128 bytes a row, 16-byte pieces exchanged as the 128-byte swizzle of
 // tensor maps does it.
 __device__ __forceinline__ void read_x(uint32_t (&b)[4], uint32_t rows, int lane, int half) {
-  const uint32_t address = rows + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address));
+  ptx::read_fragments(b, rows + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
 }
 
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int s) { return s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w; }
@@ -193,7 +168,7 @@ __device__ __forceinline__ void patch(uint32_t (&a)[4][4], uint32_t word, const 
   __syncwarp();
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    const uint4 v = read16(room + 512 * s + 16 * lane);
+    const uint4 v = ptx::read16(room + 512 * s + 16 * lane);
     a[s][0] = v.x, a[s][1] = v.y, a[s][2] = v.z, a[s][3] = v.w;
   }
   __syncwarp();

@@ -35,24 +35,23 @@ __global__ void __launch_bounds__(288) w12_read_ring(const uint4* records, int64
   const int64_t begin = num_records * blockIdx.x / gridDim.x;
   const int count = int(num_records * (blockIdx.x + 1) / gridDim.x - begin), lane = threadIdx.x & 31;
   start_barriers<STAGES>(full, kWarpsOfRecord, 288, threadIdx.x >= 256);
-  const uint64_t policy = streaming_policy();
   uint32_t seen = 0;
   for (int i = 0, stage = 0, parity = 0; i < count; ++i) {
     const uint32_t at = ring + stage * kRecordBytes;
     if (threadIdx.x >= 256) {
       if (lane) return;
-      await_barrier(empty + 8 * stage, parity ^ 1);
-      expect_bytes(full + 8 * stage, kRecordBytes);
-      bulk_copy(at, records + (begin + i) * (kRecordWords / 4), kRecordBytes, full + 8 * stage, policy);
+      ptx::barrier_wait(empty + 8 * stage, parity ^ 1);
+      ptx::barrier_expect(full + 8 * stage, kRecordBytes);
+      ptx::bulk_copy(at, records + (begin + i) * (kRecordWords / 4), kRecordBytes, full + 8 * stage);
     } else {
-      await_barrier(full + 8 * stage, parity);
+      ptx::barrier_wait(full + 8 * stage, parity);
 #pragma unroll
       for (int plane = 0; plane < 3; ++plane) {
-        const uint4 v = read16(at + plane * kPlaneBytes + 16 * threadIdx.x);
+        const uint4 v = ptx::read16(at + plane * kPlaneBytes + 16 * threadIdx.x);
         seen ^= v.x ^ v.y ^ v.z ^ v.w;
       }
       __syncwarp();
-      if (lane == 0) arrive(empty + 8 * stage);
+      if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
     }
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }

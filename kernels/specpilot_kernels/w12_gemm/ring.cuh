@@ -10,30 +10,11 @@
 //   them, columns ascending.
 // The order of every sum depends on the shape and the grid alone.
 #pragma once
-#include <cuda.h>
-
 #include "fragments.cuh"
 #include "group_product.cuh"
 
 namespace w12 {
 
-__device__ __forceinline__ void await_barrier(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
-}
-__device__ __forceinline__ void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-// Bytes: a multiple of 16, counted at the barrier when they have arrived.
-__device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
-}
 // The copying warp makes the barriers and goes on at once; the others wait for that. Full barriers count its one arrival,
 // empty ones an arrival of every warp that multiplies.
 template <int STAGES>
@@ -41,7 +22,7 @@ __device__ __forceinline__ void start_barriers(uint32_t full, int num_consumers,
   if (is_copying) {
     const int lane = threadIdx.x & 31;
     if (lane < 2 * STAGES)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + 8 * lane), "r"(lane < STAGES ? 1 : num_consumers));
+      ptx::barrier_init(full + 8 * lane, lane < STAGES ? 1 : num_consumers);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
     asm volatile("bar.arrive 2, %0;" ::"r"(num_threads) : "memory");
@@ -79,7 +60,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
     begin = shares.start(blockIdx.x);
     end = shares.start(blockIdx.x + 1);
   } else {
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    rank = ptx::cluster_rank();
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
     int group;
     asm("mov.u32 %0, %%clusterid.x;" : "=r"(group));
@@ -96,20 +77,18 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
 
   if (warp == R::kWarps) {
     if (lane) return;
-    const uint64_t policy = streaming_policy();
     int group = begin / args.k_tiles, column = begin - group * args.k_tiles;
     if (STREAM) group = last, column = last_from;
     for (int i = 0, stage = 0, parity = 1; i < count; ++i) {
-      await_barrier(empty + 8 * stage, parity);
+      ptx::barrier_wait(empty + 8 * stage, parity);
       const uint32_t at = ring + stage * R::kStage, barrier = full + 8 * stage;
-      expect_bytes(barrier, R::kStage);
+      ptx::barrier_expect(barrier, R::kStage);
 #pragma unroll
       for (int j = 0; j < TILES; ++j)
-        bulk_copy(at + j * kRecordBytes, args.records + (int64_t(row_tile(group, j)) * args.k_tiles + column) * (kRecordWords / 4),
-                  kRecordBytes, barrier, policy);
+        ptx::bulk_copy(at + j * kRecordBytes, args.records + (int64_t(row_tile(group, j)) * args.k_tiles + column) * (kRecordWords / 4),
+                  kRecordBytes, barrier);
       // Rows and columns outside x arrive as zeros.
-      asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(at + R::kWeights),
-                   "l"(&x_map), "r"(column * kRecordColumns), "r"(0), "r"(barrier) : "memory");
+      ptx::tile_copy(at + R::kWeights, &x_map, column * kRecordColumns, 0, barrier);
       if (++stage == STAGES) stage = 0, parity ^= 1;
       ++column;
       if (STREAM && column == (group == last ? last_to : args.k_tiles)) column = --group == first ? first_from : 0;
@@ -136,10 +115,10 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
 
     auto one = [&](int i, uint32_t (&a)[4][4]) {
       slots.advance(i);
-      await_barrier(full + 8 * stage, parity);
+      ptx::barrier_wait(full + 8 * stage, parity);
       uint4 planes[3];
 #pragma unroll
-      for (int p = 0; p < 3; ++p) planes[p] = read16(at + my_weights + kPlaneBytes * p);
+      for (int p = 0; p < 3; ++p) planes[p] = ptx::read16(at + my_weights + kPlaneBytes * p);
       decode_record(a, planes, low, high);
       if (slots.has_escapes(i)) patch(a, slots.word(i), args, record + i, slice, lane, room);
       const uint32_t x = at + R::kWeights;
@@ -150,11 +129,11 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
           for (int t = 0; t < N / 8; ++t) {
             uint32_t numbers[4];
             read_x(numbers, x + 1024 * t, lane, half);
-            warp_product(sums[0][t], a[2 * half], numbers[0], numbers[1]);
-            warp_product(sums[kSets - 1][t], a[2 * half + 1], numbers[2], numbers[3]);
+            ptx::warp_product(sums[0][t], a[2 * half], numbers[0], numbers[1]);
+            ptx::warp_product(sums[kSets - 1][t], a[2 * half + 1], numbers[2], numbers[3]);
           }
         __syncwarp();
-        if (lane == 0) arrive(empty + 8 * stage);
+        if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
       } else {
         product_fence();
         const uint64_t numbers = describe(x);
@@ -162,7 +141,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
         for (int s = 0; s < 4; ++s) GroupProduct<N>::run(sums[0], a[s], numbers + 2 * s);
         product_commit();
         product_wait<1>();  // the record before is done: its stage is free, and so are its registers
-        if (i && lane == 0) arrive(behind);
+        if (i && lane == 0) ptx::barrier_arrive(behind);
         behind = empty + 8 * stage;
       }
       at += R::kStage;
@@ -181,7 +160,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
         one(i + 1, odd);
       }
       product_wait<0>();
-      if (length && lane == 0) arrive(behind);
+      if (length && lane == 0) ptx::barrier_arrive(behind);
     }
 #pragma unroll
     for (int t = 0; t < N / 8; ++t)
@@ -201,7 +180,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
       out[(8 * (i >> 2) + 2 * (lane & 3) + (i & 1)) * R::kPitch + 16 * warp + lane / 4 + 8 * (i >> 1 & 1)] = acc[i / 4][i % 4];
     auto cluster_meets = [&] {
       if (ranks == 1) consumers_meet();
-      else asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+      else ptx::cluster_meet();
     };
     cluster_meets();
     constexpr int kFours = R::kRows / 4;

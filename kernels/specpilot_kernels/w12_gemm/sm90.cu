@@ -56,21 +56,10 @@ cudaError_t map_of(const Arguments& args, int rows, CUtensorMap* map) {
     CUtensorMap map;
   };
   static thread_local Kept all[32];
-  static const auto encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
   Kept& kept = all[(reinterpret_cast<uintptr_t>(args.x) >> 9 ^ args.k >> 6 ^ args.m) & 31];
   if (kept.x != args.x || kept.k != args.k || kept.m != args.m || kept.rows != rows) {
-    const cuuint64_t sizes[2] = {cuuint64_t(args.k), cuuint64_t(args.m)}, strides[1] = {cuuint64_t(args.k) * 2};
-    const cuuint32_t box[2] = {kRecordColumns, cuuint32_t(rows)}, steps[2] = {1, 1};
     kept.x = nullptr;
-    if (!encode || encode(&kept.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<__nv_bfloat16*>(args.x), sizes, strides, box, steps,
-                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
-      return cudaErrorInvalidValue;
+    if (!ptx::map_rows(&kept.map, args.x, args.k, args.m, rows)) return cudaErrorInvalidValue;
     kept.x = args.x, kept.k = args.k, kept.m = args.m, kept.rows = rows;
   }
   *map = kept.map;
