@@ -151,8 +151,11 @@ def _find_best(
     if not is_json:
         found = report["best"]
         print(f"best: {found['drafter']} with {found['mechanisms']}")
-        print(f"predicted {found['tok_s']:.1f} tokens/s at tau {found['tau']:.2f}")
-        print(f"{report['speedup_over_ar']:.2f} x plain decoding in {mode} mode")
+        print(f"tau {found['tau']:.2f} and {found['mean_nodes']:.1f} rows a step by replay")
+        low, high = report["speedup_interval"]
+        print(
+            f"{report['speedup_over_ar']:.2f} x plain decoding in {mode} mode, 95% interval {low:.2f} to {high:.2f}"
+        )
     return Outcome(row)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,14 +21,14 @@ from specpilot.refengine.block_config import BlockConfig
 from specpilot.refengine.norm import RmsNorm
 from specpilot.refengine.numerics import Projection
 from specpilot.refengine.rope import pair_order, rotation_table
-from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention
+from specpilot_kernels.block_layer import BlockLayerWeights, ConvWeights, block_layer
+from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments
 from specpilot_kernels.context_write import context_write
-from specpilot_kernels.silu_mul import silu_mul
+from specpilot_kernels.skinny_gemm import PackedWeight
 
-__all__ = ["Backbone", "ContextCache", "Mixer", "unmixed"]
+__all__ = ["Backbone", "ContextCache"]
 
 _Array = NDArray[np.float32]
-_Places = NDArray[np.int64]
 
 
 @dataclass
@@ -41,60 +40,35 @@ class ContextCache:
     length: int = 0
 
 
-class Mixer(Protocol):
-    """Wraps a sublayer: what goes into it and what comes out may be mixed over the rows of a block.
-
-    ``places`` (R,) are the rows' places in their blocks, 0 for the first of each.
-    """
-
-    def before(self, x: _Array, places: _Places) -> _Array:
-        """The sublayer's input, from x (R, H)."""
-        ...
-
-    def after(self, x: _Array, y: _Array, places: _Places) -> _Array:
-        """What joins the residual stream, from the sublayer's output y (R, H) and what :meth:`before` got."""
-        ...
-
-
-class _Unmixed:
-    def before(self, x: _Array, places: _Places) -> _Array:
-        return x
-
-    def after(self, x: _Array, y: _Array, places: _Places) -> _Array:
-        return y
-
-
-def unmixed(name: str) -> Mixer:
-    """Sublayers as they are, for a drafter without mixing."""
-    return _Unmixed()
+def _layer_weights(
+    config: BlockConfig,
+    tensors: dict[str, Tensor],
+    name: str,
+    conv_of: Callable[[str], ConvWeights | None],
+) -> BlockLayerWeights:
+    """Weights of layer ``name`` of a checkpoint, packed."""
+    attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+    query, key, value = (tensors[f"{attention}.{one}_proj.weight"] for one in "qkv")
+    # One norm for queries and keys; the scale of attention rides on the queries' weight.
+    query_norm = _in_pair_order(tensors[f"{attention}.q_norm.weight"], config) * config.head_dim**-0.5
+    heads = query_norm.expand(config.num_heads, -1), _key_scales(config, tensors, name)
+    return BlockLayerWeights(
+        tensors[f"{name}.input_layernorm.weight"].numpy(),
+        torch.cat(heads).numpy(),
+        PackedWeight.pack(_in_pair_order(query, config), _in_pair_order(key, config), value),
+        PackedWeight.pack(tensors[f"{attention}.o_proj.weight"]),
+        tensors[f"{name}.post_attention_layernorm.weight"].numpy(),
+        PackedWeight.pack(tensors[f"{mlp}.gate_proj.weight"], tensors[f"{mlp}.up_proj.weight"]),
+        PackedWeight.pack(tensors[f"{mlp}.down_proj.weight"]),
+        conv_of(f"{name}.attention_conv"),
+        conv_of(f"{name}.mlp_conv"),
+    )
 
 
-class _Layer:
-    """Weights of one layer."""
-
-    def __init__(
-        self, config: BlockConfig, tensors: dict[str, Tensor], name: str, mixer_of: Callable[[str], Mixer]
-    ) -> None:
-        attention, mlp, eps = f"{name}.self_attn", f"{name}.mlp", config.rms_norm_eps
-        query = _in_pair_order(tensors[f"{attention}.q_proj.weight"], config)
-        key = _in_pair_order(tensors[f"{attention}.k_proj.weight"], config)
-        value = tensors[f"{attention}.v_proj.weight"]
-        self.input_norm = RmsNorm(tensors[f"{name}.input_layernorm.weight"], eps)
-        self.attention_mixer = mixer_of(f"{name}.attention_conv")
-        self.qkv = Projection(torch.cat((query, key, value)))
-        # One norm for queries and keys; the scale of attention rides on the queries' weight.
-        query_norm = _in_pair_order(tensors[f"{attention}.q_norm.weight"], config) * config.head_dim**-0.5
-        self.key_norm = _in_pair_order(tensors[f"{attention}.k_norm.weight"], config)
-        heads = (query_norm.expand(config.num_heads, -1), self.key_norm.expand(config.num_kv_heads, -1))
-        self.query_key_scales: _Array = torch.cat(heads).numpy()
-        self.out = Projection(tensors[f"{attention}.o_proj.weight"])
-        self.post_norm = RmsNorm(tensors[f"{name}.post_attention_layernorm.weight"], eps)
-        self.mlp_mixer = mixer_of(f"{name}.mlp_conv")
-        self.gate_up = Projection(
-            torch.cat((tensors[f"{mlp}.gate_proj.weight"], tensors[f"{mlp}.up_proj.weight"]))
-        )
-        self.down = Projection(tensors[f"{mlp}.down_proj.weight"])
-        self.context_key, self.context_value = key, value
+def _key_scales(config: BlockConfig, tensors: dict[str, Tensor], name: str) -> Tensor:
+    """(key heads, head_dim)"""
+    scale = _in_pair_order(tensors[f"{name}.self_attn.k_norm.weight"], config)
+    return scale.expand(config.num_kv_heads, -1)
 
 
 def _in_pair_order(weight: Tensor, config: BlockConfig) -> Tensor:
@@ -105,21 +79,23 @@ def _in_pair_order(weight: Tensor, config: BlockConfig) -> Tensor:
 
 
 class Backbone:
-    """A drafter up to its final norm; ``mixer_of`` gives the mixer of a sublayer by its name in the checkpoint."""
+    """A drafter up to its final norm; ``conv_of`` gives the convolution of a sublayer by its name in the checkpoint."""
 
     def __init__(
-        self, config: BlockConfig, tensors: dict[str, Tensor], mixer_of: Callable[[str], Mixer] = unmixed
+        self,
+        config: BlockConfig,
+        tensors: dict[str, Tensor],
+        conv_of: Callable[[str], ConvWeights | None] = lambda name: None,
     ) -> None:
         self._config = config
         names = [f"layers.{index}" for index in range(config.num_layers)]
-        self._layers = [_Layer(config, tensors, name, mixer_of) for name in names]
+        self._layers = [_layer_weights(config, tensors, name, conv_of) for name in names]
         self._features = Projection(tensors["fc.weight"])
         self._features_norm = RmsNorm(tensors["hidden_norm.weight"], config.rms_norm_eps)
-        keys, values = (
-            [getattr(layer, f"context_{kind}") for layer in self._layers] for kind in ("key", "value")
-        )
+        keys, values = ([tensors[f"{name}.self_attn.{one}_proj.weight"] for name in names] for one in "kv")
+        keys = [_in_pair_order(key, config) for key in keys]
         self._context_keys_values = Projection(torch.cat((*keys, *values)))
-        key_scales = [layer.key_norm.expand(config.num_kv_heads, -1) for layer in self._layers]
+        key_scales = [_key_scales(config, tensors, name) for name in names]
         self._context_key_scales: _Array = torch.cat(key_scales).numpy()
         self._norm = RmsNorm(tensors["norm.weight"], config.rms_norm_eps)
         self._rotation, self._rotation_grows = self._rotation_table(0), threading.Lock()
@@ -171,15 +147,5 @@ class Backbone:
         places = np.concatenate([np.arange(size) for size in sizes])
         x = rows.copy()
         for index, layer in enumerate(self._layers):
-            h = layer.input_norm.arrays(x)
-            mixer = layer.attention_mixer
-            attended = batch_attention(
-                layer.qkv.arrays(mixer.before(h, places)), segments, index, layer.query_key_scales, self._rotation,
-                self._config.rms_norm_eps, is_block=True,
-            )  # fmt: skip
-            x += mixer.after(h, layer.out.arrays(attended), places)
-            h = layer.post_norm.arrays(x)
-            mixer = layer.mlp_mixer
-            gated = silu_mul(layer.gate_up.arrays(mixer.before(h, places)))
-            x += mixer.after(h, layer.down.arrays(gated), places)
+            block_layer(x, places, segments, index, layer, self._rotation, self._config.rms_norm_eps)
         return self._norm.arrays(x)

@@ -34,9 +34,10 @@ from specpilot.draft import BorrowedTarget, Draft, DrafterState
 from specpilot.draft.calibration import EdgeCalibration
 from specpilot.draft.proposals import ProposeRequest
 from specpilot.errors import EngineError
-from specpilot.refengine.block_backbone import Backbone, ContextCache, Mixer, unmixed
+from specpilot.refengine.block_backbone import Backbone, ContextCache
 from specpilot.refengine.block_config import BlockConfig, resolve_target_taps, tap_convention
 from specpilot.refengine.drafter_fit import refuse_another_targets
+from specpilot_kernels.block_layer import ConvWeights
 
 __all__ = ["MAX_BLOCK_ROWS", "BlockDrafter", "BlockState", "check_fit"]
 
@@ -72,7 +73,7 @@ class BlockDrafter(ABC):
         As read from the checkpoint.
     target
         Lends embedding and LM head; in judge mode they must be deterministic.
-    mixer_of
+    conv_of
         See :class:`specpilot.refengine.block_backbone.Backbone`.
     calibration
         Makes acceptance probabilities of the edges of a tree's lattice; None: they stay the drafter's own.
@@ -86,7 +87,7 @@ class BlockDrafter(ABC):
         config: BlockConfig,
         tensors: dict[str, Tensor],
         target: BorrowedTarget,
-        mixer_of: Callable[[str], Mixer] = unmixed,
+        conv_of: Callable[[str], ConvWeights | None] = lambda name: None,
         calibration: EdgeCalibration | None = None,
     ) -> None:
         self.calibration = calibration
@@ -95,7 +96,7 @@ class BlockDrafter(ABC):
         )
         self.memory_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         self._block_config, self._target = config, target
-        self._backbone = Backbone(config, tensors, mixer_of)
+        self._backbone = Backbone(config, tensors, conv_of)
         self._mask_row: _Array = target.embed(torch.tensor([config.mask_token_id])).float().numpy()
 
     @torch.inference_mode()

@@ -34,7 +34,7 @@ from specpilot.refengine.block_drafter import MAX_BLOCK_ROWS, BlockDrafter, chec
 from specpilot.refengine.checkpoint import read_tensors
 from specpilot.refengine.dflash2_checkpoint import draft_shapes
 from specpilot.refengine.dflash2_config import DFlash2Config
-from specpilot.refengine.dflash2_conv import GroupedConv
+from specpilot.refengine.dflash2_conv import grouped_conv
 from specpilot.refengine.numerics import Projection
 from specpilot_kernels.draft_candidates import pair_scores, top_candidates
 
@@ -82,7 +82,7 @@ class DFlash2Drafter(BlockDrafter):
         calibration: EdgeCalibration | None = None,
     ) -> None:
         super().__init__(
-            config, tensors, target, lambda name: GroupedConv(config, tensors, name), calibration
+            config, tensors, target, lambda name: grouped_conv(config, tensors, name), calibration
         )
         self.config = config
         self.block_size, self.max_positions = config.block_size, MAX_BLOCK_ROWS - 1

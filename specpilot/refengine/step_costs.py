@@ -1,69 +1,112 @@
-"""Measures what a step costs here by its rows, for trees that stop by it."""
+"""Measures what whole steps cost here by their rows, for trees that stop by it and for choosing between mechanisms."""
 
 from __future__ import annotations
 
 import functools
-import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from specpilot.draft.drafter import Drafter
-from specpilot.draft.proposals import ProposeRequest, propose_all
+from specpilot.draft.drafter import Draft, Drafter
+from specpilot.draft.lattice import Lattice
 from specpilot.draft.step_cost import StepCost
+from specpilot.draft.tree import DraftTree
+from specpilot.engines.base import SamplingParams
 from specpilot.engines.mechanisms import MAX_TREE_NODES
-from specpilot.refengine.state import SequenceState
+from specpilot.refengine.drafting import DraftWish, fulfil
+from specpilot.refengine.sequence import DecodingSequence
+from specpilot.refengine.speculation import SpeculationPlan
 from specpilot.refengine.target import Target
+from specpilot.sampling import TokenChooser
 
 __all__ = ["measure_step_costs"]
 
 _ROWS = (1, 2, 4, 8, 16, 32, MAX_TREE_NODES)
 _CONTEXT = 128
-_REPEATS = 5
+_REPEATS = 6
+
+
+class _ShapedTrees:
+    """Trees of so many nodes with two children each, whatever the lattice: what is timed is not what is accepted."""
+
+    name = "best_first"
+    num_nodes = 1
+
+    def build(self, lattice: Lattice, root_id: int, num_nodes: int) -> DraftTree:
+        nodes = np.arange(self.num_nodes)
+        logprobs = -np.floor(np.log2(nodes + 1)).astype(np.float32)
+        return DraftTree(nodes, (nodes + 1) // 2 - 1, logprobs)
 
 
 @torch.inference_mode()
-def measure_step_costs(target: Target, drafters: Mapping[str, Drafter]) -> dict[str, StepCost]:
+def measure_step_costs(
+    target: Target, drafters: Mapping[str, Drafter], num_positions: int | None = None
+) -> dict[str, StepCost]:
     """Cost of a step of one request, by drafter.
 
-    The target's part is the median of five forwards of a tree of so many rows behind 128 tokens, head included; the
-    drafter's is that of five of its drafts behind the same tokens, the same for every tree. A time that falls as rows
-    are added is noise and is raised to the one before.
+    A step is timed as decoding runs it: draft, lattice, forward of a tree of so many rows, head, walk, the drafter's
+    context and the commit; only text and queues are left out. Behind about 128 tokens, the least of six steps, for what
+    other work takes of the machine is no cost of a row; rows take turns, so that a drift of the machine falls on all. A
+    time that falls as rows are added is noise and is raised to the one before.
+
+    Parameters
+    ----------
+    num_positions
+        Drafted positions; None: as many as each drafter was trained for.
     """
-    length = max(1, min(_CONTEXT, target.config.context_length - MAX_TREE_NODES))
-    ids = torch.arange(length) * 7 % target.config.vocab_size
-    taps = tuple(sorted({tap for drafter in drafters.values() for tap in drafter.target_taps}))
-    state = target.new_state(min(length + MAX_TREE_NODES, target.config.context_length))
-    state.open_rows(length, is_decided=True)
-    tapped = target.forward_batch(ids, [state], taps=taps).taps.view(length, len(taps), -1 if taps else 0)
-    state.commit(length)
-    verify_us = [_median_us(functools.partial(_verify, target, state, num_rows)) for num_rows in _ROWS]
-    costs = {}
-    for name, drafter in drafters.items():
-        draft_state = drafter.new_state(length)
-        own = tapped[:, [taps.index(tap) for tap in drafter.target_taps]].flatten(1)
-        drafter.append_context(draft_state, ids, own)
-        request = ProposeRequest(draft_state, 0, is_tree=True)
-        draft_us = _median_us(functools.partial(propose_all, drafter, [request]))
-        times_us = np.maximum.accumulate(verify_us) + draft_us
-        costs[name] = StepCost(_ROWS, tuple(times_us.tolist()))
-    return costs
+    return {name: _cost_of(target, drafter, num_positions) for name, drafter in drafters.items()}
 
 
-def _verify(target: Target, state: SequenceState, num_rows: int) -> None:
-    """A tree whose nodes have two children each, dropped again."""
-    parents = (np.arange(num_rows) + 1) // 2 - 1
-    state.open_rows(num_rows, parents=parents)
-    target.logits(target.forward_batch(torch.zeros(num_rows, dtype=torch.int64), [state]).hidden)
-    state.commit(0)
-
-
-def _median_us(run: Callable[[], object]) -> float:
-    times = []
+def _cost_of(target: Target, drafter: Drafter, num_positions: int | None) -> StepCost:
+    shapes, positions = _ShapedTrees(), num_positions or drafter.block_size - 1
+    # Steps keep a few tokens each.
+    room = 2 * len(_ROWS) * _REPEATS + 2 * MAX_TREE_NODES
+    length = max(1, min(_CONTEXT, target.config.context_length - room))
+    plan = SpeculationPlan(drafter, shapes.name, shapes, MAX_TREE_NODES, positions)
+    sequence = _begin(target, plan, length, min(length + room, target.config.context_length))
+    times: dict[int, list[float]] = {rows: [] for rows in _ROWS}
     for _ in range(_REPEATS):
-        began = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - began) * 1e6)
-    return statistics.median(times)
+        for rows in _ROWS:
+            if sequence.state.num_tokens + rows + positions >= sequence.state.max_tokens:
+                break
+            shapes.num_nodes = rows
+            times[rows].append(_time_step_us(target, sequence))
+    least = {rows: min(found) for rows, found in times.items() if found}
+    return StepCost(tuple(least), tuple(np.maximum.accumulate(list(least.values())).tolist()))
+
+
+def _begin(target: Target, plan: SpeculationPlan, length: int, max_tokens: int) -> DecodingSequence:
+    """A sequence whose prompt has been run."""
+    chooser = TokenChooser(SamplingParams(max_new_tokens=1), generator=torch.Generator().manual_seed(0))
+    ids = [number * 7 % target.config.vocab_size for number in range(length)]
+    sequence = DecodingSequence(target, plan, chooser, ids, max_tokens)
+    out = target.forward_batch(sequence.open_prompt(length), [sequence.state], taps=sequence.target_taps)
+    sequence.accept_prompt(out.taps)
+    sequence.state.commit(length)
+    sequence.choose_first(target.logits(out.hidden[-1:]))
+    return sequence
+
+
+def _take_some(wish: DraftWish, draft: Draft, tree: DraftTree | None) -> None:
+    """A drafter that has nothing to propose would make the step a plain one: a draft of one token stands in."""
+    if tree is None and wish.builder is not None:
+        ids, edges = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1, 1)
+        draft = Draft(ids[0], None, Lattice(ids, edges))
+        tree = wish.builder.build(draft.lattice, wish.request.anchor_id, wish.max_rows)
+    wish.take(draft, tree)
+
+
+def _time_step_us(target: Target, sequence: DecodingSequence) -> float:
+    """Run one step of a sequence that decodes alone, on one level; its time in microseconds."""
+    began = time.perf_counter()
+    wish = sequence.want_draft()
+    if wish is not None:
+        fulfil([replace(wish, take=functools.partial(_take_some, wish))])
+    ids = sequence.open_step()
+    out = target.forward_batch(ids, [sequence.state], taps=sequence.target_taps)
+    result = sequence.accept_step(target.logits(out.hidden), out.taps)
+    sequence.state.commit(result.kept)
+    return (time.perf_counter() - began) * 1e6

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from specpilot_kernels.chain_attention.cpu_dots import KEYS_AT_ONCE, dots
 from specpilot_kernels.cpu_jit import inlined
 from specpilot_kernels.cpu_math import exp
 from specpilot_kernels.cpu_vector import (
@@ -40,21 +41,9 @@ def scores(
 ) -> None:
     """Products of a query with the keys of tokens ``first`` to ``last - 1``; offsets are those of token 0."""
     token = first
-    while token + 4 <= last:
-        at = keys_at + token * dim
-        a = b = c = d = splat(_ZERO)
-        for i in range(0, dim, LANES):
-            q = load(query, query_at + i)
-            a = fma(q, load(keys, at + i), a)
-            b = fma(q, load(keys, at + dim + i), b)
-            c = fma(q, load(keys, at + 2 * dim + i), c)
-            d = fma(q, load(keys, at + 3 * dim + i), d)
-        at = out_at + token
-        store_one(out, at, total(a))
-        store_one(out, at + 1, total(b))
-        store_one(out, at + 2, total(c))
-        store_one(out, at + 3, total(d))
-        token += 4
+    while token + KEYS_AT_ONCE <= last:
+        dots(query, query_at, dim, keys, keys_at + token * dim, out, out_at + token)
+        token += KEYS_AT_ONCE
     for rest in range(token, last):
         score(query, query_at, dim, keys, keys_at + rest * dim, out, out_at + rest)
 

@@ -182,6 +182,43 @@ def _attend_chunk(
         out_flat[i] *= queries[i]
 
 
+@inlined
+def _attend_chunks(
+    queries: Any,
+    projected: Any,
+    segments: Any,
+    chunks: Any,
+    begin: int,
+    end: int,
+    num_groups: int,
+    dim: int,
+    is_block: bool,
+    window: int,
+    out: Any,
+) -> None:
+    for unit in range(begin, end):
+        s, start = chunks[unit, 0], chunks[unit, 1]
+        count, position, capacity = segments[s, 1], segments[s, 2], segments[s, 5]
+        _attend_chunk(
+            queries,
+            projected,
+            floats_at(segments[s, 3], num_groups * capacity * dim),
+            floats_at(segments[s, 4], num_groups * capacity * dim),
+            num_groups,
+            dim,
+            capacity,
+            segments[s, 0] + start,
+            min(ROW_CHUNK, count - start),
+            position,
+            count,
+            start,
+            integers_at(segments[s, 6], count if segments[s, 6] != 0 else 0, NUM_COLUMNS),
+            is_block,
+            window,
+            out,
+        )
+
+
 @kernel(
     "void(f4[:,::1], i8[:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, i8, f4[:,::1], i8)",
     parallel=True,
@@ -231,26 +268,13 @@ def attend(
             chunks[chunk, 0], chunks[chunk, 1] = s, start
             costs[chunk] = min(ROW_CHUNK, count - start) * min(window, position + start + ROW_CHUNK)
             chunk += 1
-    for part in numba.prange(num_threads):
-        begin, end = take_share(costs, part, num_threads)
-        for unit in range(begin, end):
-            s, start = chunks[unit, 0], chunks[unit, 1]
-            count, position, capacity = segments[s, 1], segments[s, 2], segments[s, 5]
-            _attend_chunk(
-                queries,
-                projected,
-                floats_at(segments[s, 3], num_groups * capacity * dim),
-                floats_at(segments[s, 4], num_groups * capacity * dim),
-                num_groups,
-                dim,
-                capacity,
-                segments[s, 0] + start,
-                min(ROW_CHUNK, count - start),
-                position,
-                count,
-                start,
-                integers_at(segments[s, 6], count if segments[s, 6] != 0 else 0, NUM_COLUMNS),
-                is_block,
-                window,
-                out,
+    if num_threads == 1:
+        _attend_chunks(
+            queries, projected, segments, chunks, 0, num_chunks, num_groups, dim, is_block, window, out
+        )
+    else:
+        for part in numba.prange(num_threads):
+            begin, end = take_share(costs, part, num_threads)
+            _attend_chunks(
+                queries, projected, segments, chunks, begin, end, num_groups, dim, is_block, window, out
             )

@@ -185,7 +185,7 @@ def run_head(
 def replay_head(state: Any, keys: Any, written: Any, decay: Any, head: int, num_rows: int) -> None:
     """Advance a head's columns by the first ``num_rows`` rows, with the writes that running them makes.
 
-    Every number is read and written once: it stays in a register while the rows pass.
+    Every number is read and written once, in the order of memory: it stays in a register while the rows pass.
     """
     _, most, key_dim = keys.shape
     width, per_group = written.shape[2], decay.shape[2]
@@ -193,9 +193,10 @@ def replay_head(state: Any, keys: Any, written: Any, decay: Any, head: int, num_
     group, r = head // per_group, head % per_group
     written_flat, written_at = written.reshape(-1), group * most * width
     whole_end = (r + 1) * value_dim - value_dim % BLOCK_COLUMNS
-    for j in range(r * value_dim, whole_end, BLOCK_COLUMNS):
-        for i in range(key_dim):
-            at = (group * key_dim + i) * width + j
+    for i in range(key_dim):
+        state_at = (group * key_dim + i) * width
+        for j in range(r * value_dim, whole_end, BLOCK_COLUMNS):
+            at = state_at + j
             state_0, state_1 = load(state, at), load(state, at + LANES)
             for t in range(num_rows):
                 factor, k = splat(decay[group, t, r]), splat(keys[group, t, i])
@@ -204,8 +205,7 @@ def replay_head(state: Any, keys: Any, written: Any, decay: Any, head: int, num_
                 state_1 = write(state_1, factor, k, load(written_flat, row + LANES))
             store(state, at, state_0)
             store(state, at + LANES, state_1)
-    for j in range(whole_end, (r + 1) * value_dim):
-        for i in range(key_dim):
-            at = (group * key_dim + i) * width + j
+        for j in range(whole_end, (r + 1) * value_dim):
             for t in range(num_rows):
+                at = state_at + j
                 state[at] = write(state[at], decay[group, t, r], keys[group, t, i], written[group, t, j])

@@ -72,6 +72,57 @@ def _move_up(rows: Any, path: Any) -> None:
                     rows[group, i, j] = rows[group, path[i], j]
 
 
+@inlined
+def _run_heads(
+    segments: Any,
+    begin: int,
+    end: int,
+    num_groups: int,
+    num_heads: int,
+    state_size: int,
+    key_dim: int,
+    width: int,
+    per_group: int,
+    products: Any,
+    ends: Any,
+    queries: Any,
+    keys: Any,
+    written: Any,
+    log_decay: Any,
+    decay: Any,
+    beta: Any,
+    projected: Any,
+    num_channels: int,
+    norm_weight: Any,
+    norm_eps: Any,
+    out: Any,
+) -> None:
+    """Units ``begin`` to ``end - 1``: heads of sequences, one sequence behind the other."""
+    for unit in range(begin, end):
+        s = unit // num_heads
+        first, count = segments[s, 0], segments[s, 1]
+        run_head(
+            floats_at(segments[s, 2], state_size),
+            segments[s, 4] == 0,
+            _tree_of(segments, s),
+            segments[s, 6],
+            _products_of(products, ends, s, count, num_groups),
+            _of_sequence(queries, first, count, num_groups, key_dim),
+            _of_sequence(keys, first, count, num_groups, key_dim),
+            _of_sequence(written, first, count, num_groups, width),
+            _of_sequence(log_decay, first, count, num_groups, per_group),
+            _of_sequence(decay, first, count, num_groups, per_group),
+            _of_sequence(beta, first, count, num_groups, per_group),
+            unit % num_heads,
+            projected,
+            first,
+            num_channels,
+            norm_weight,
+            norm_eps,
+            out,
+        )
+
+
 @kernel(
     "void(f4[:,::1], i8[:,::1], i8, f4[:,::1], f4[::1], f4[::1], f4[::1], f4, f4, f4[:,::1], i8)",
     parallel=True,
@@ -136,26 +187,53 @@ def run_rows(
         # Reading and writing the state costs about as much as a row.
         for head in range(num_heads):
             costs[s * num_heads + head] = count + 1
-    for part in numba.prange(num_threads):
-        begin, end = take_share(costs, part, num_threads)
-        for unit in range(begin, end):
-            s = unit // num_heads
-            first, count = segments[s, 0], segments[s, 1]
-            run_head(
-                floats_at(segments[s, 2], state_size),
-                segments[s, 4] == 0,
-                _tree_of(segments, s),
-                segments[s, 6],
-                _products_of(products, ends, s, count, num_groups),
-                _of_sequence(queries, first, count, num_groups, key_dim),
-                _of_sequence(keys, first, count, num_groups, key_dim),
-                _of_sequence(written, first, count, num_groups, width),
-                _of_sequence(log_decay, first, count, num_groups, per_group),
-                _of_sequence(decay, first, count, num_groups, per_group),
-                _of_sequence(beta, first, count, num_groups, per_group),
-                unit % num_heads,
+    if num_threads == 1:
+        _run_heads(
+            segments,
+            0,
+            num_segments * num_heads,
+            num_groups,
+            num_heads,
+            state_size,
+            key_dim,
+            width,
+            per_group,
+            products,
+            ends,
+            queries,
+            keys,
+            written,
+            log_decay,
+            decay,
+            beta,
+            projected,
+            num_channels,
+            norm_weight,
+            norm_eps,
+            out,
+        )
+    else:
+        for part in numba.prange(num_threads):
+            begin, end = take_share(costs, part, num_threads)
+            _run_heads(
+                segments,
+                begin,
+                end,
+                num_groups,
+                num_heads,
+                state_size,
+                key_dim,
+                width,
+                per_group,
+                products,
+                ends,
+                queries,
+                keys,
+                written,
+                log_decay,
+                decay,
+                beta,
                 projected,
-                first,
                 num_channels,
                 norm_weight,
                 norm_eps,
@@ -176,6 +254,56 @@ def run_rows(
             _copy(_of_sequence(decay, first, count, num_groups, per_group).reshape(-1), pending, at)
 
 
+@inlined
+def _commit_units(
+    tables: Any,
+    begin: int,
+    end: int,
+    num_kept: Any,
+    ends: Any,
+    kept_rows: Any,
+    costs: Any,
+    num_groups: int,
+    per_group: int,
+    key_dim: int,
+    value_dim: int,
+    num_before: int,
+) -> None:
+    """Units ``begin`` to ``end - 1``: sequences of layers, one layer behind the other."""
+    num_segments = tables.shape[1]
+    num_heads, width = num_groups * per_group, per_group * value_dim
+    num_channels = 2 * num_groups * key_dim + num_groups * width
+    window_size = num_before * num_channels
+    for unit in range(begin, end):
+        if costs[unit] > 0:
+            layer, s = unit // num_segments, unit % num_segments
+            count, kept = tables[layer, s, 1], num_kept[s]
+            sizes = (
+                window_size + count * num_channels,
+                count * num_groups * key_dim,
+                count * num_groups * width,
+                count * num_heads,
+            )
+            pending = floats_at(tables[layer, s, 4], sizes[0] + sizes[1] + sizes[2] + sizes[3])
+            at = sizes[0]
+            keys = pending[at : at + sizes[1]].reshape((num_groups, count, key_dim))
+            at += sizes[1]
+            written = pending[at : at + sizes[2]].reshape((num_groups, count, width))
+            at += sizes[2]
+            decay = pending[at : at + sizes[3]].reshape((num_groups, count, per_group))
+            state = floats_at(tables[layer, s, 2], num_groups * key_dim * width)
+            path = kept_rows[ends[s] - kept : ends[s]]
+            if path[kept - 1] != kept - 1:
+                _move_up(pending[window_size : sizes[0]].reshape((1, count, num_channels)), path)
+                _move_up(keys, path)
+                _move_up(written, path)
+                _move_up(decay, path)
+            for head in range(num_heads):
+                replay_head(state, keys, written, decay, head, kept)
+            seen = pending[kept * num_channels : kept * num_channels + window_size]
+            _copy(seen, floats_at(tables[layer, s, 3], window_size), 0)
+
+
 @kernel("void(i8[:,:,::1], i8[::1], i8[::1], i8, i8, i8, i8, i8, i8)", parallel=True)
 def commit_rows(
     tables: Any,
@@ -193,42 +321,41 @@ def commit_rows(
     Which ones, ``kept_rows`` says, one sequence behind the other. They move to the front and are then a chain.
     """
     num_layers, num_segments, _ = tables.shape
-    num_heads, width = num_groups * per_group, per_group * value_dim
-    num_channels = 2 * num_groups * key_dim + num_groups * width
-    window_size = num_before * num_channels
     costs = np.empty(num_layers * num_segments, np.int64)
     ends = np.cumsum(num_kept)
     for unit in range(costs.shape[0]):
         segment = unit % num_segments
         is_pending = tables[0, segment, 4] != 0 and num_kept[segment] > 0
         costs[unit] = num_kept[segment] + 2 if is_pending else 0
-    for part in numba.prange(num_threads):
-        begin, end = take_share(costs, part, num_threads)
-        for unit in range(begin, end):
-            if costs[unit] > 0:
-                layer, s = unit // num_segments, unit % num_segments
-                count, kept = tables[layer, s, 1], num_kept[s]
-                sizes = (
-                    window_size + count * num_channels,
-                    count * num_groups * key_dim,
-                    count * num_groups * width,
-                    count * num_heads,
-                )
-                pending = floats_at(tables[layer, s, 4], sizes[0] + sizes[1] + sizes[2] + sizes[3])
-                at = sizes[0]
-                keys = pending[at : at + sizes[1]].reshape((num_groups, count, key_dim))
-                at += sizes[1]
-                written = pending[at : at + sizes[2]].reshape((num_groups, count, width))
-                at += sizes[2]
-                decay = pending[at : at + sizes[3]].reshape((num_groups, count, per_group))
-                state = floats_at(tables[layer, s, 2], num_groups * key_dim * width)
-                path = kept_rows[ends[s] - kept : ends[s]]
-                if path[kept - 1] != kept - 1:
-                    _move_up(pending[window_size : sizes[0]].reshape((1, count, num_channels)), path)
-                    _move_up(keys, path)
-                    _move_up(written, path)
-                    _move_up(decay, path)
-                for head in range(num_heads):
-                    replay_head(state, keys, written, decay, head, kept)
-                seen = pending[kept * num_channels : kept * num_channels + window_size]
-                _copy(seen, floats_at(tables[layer, s, 3], window_size), 0)
+    if num_threads == 1:
+        _commit_units(
+            tables,
+            0,
+            costs.shape[0],
+            num_kept,
+            ends,
+            kept_rows,
+            costs,
+            num_groups,
+            per_group,
+            key_dim,
+            value_dim,
+            num_before,
+        )
+    else:
+        for part in numba.prange(num_threads):
+            begin, end = take_share(costs, part, num_threads)
+            _commit_units(
+                tables,
+                begin,
+                end,
+                num_kept,
+                ends,
+                kept_rows,
+                costs,
+                num_groups,
+                per_group,
+                key_dim,
+                value_dim,
+                num_before,
+            )

@@ -18,7 +18,16 @@ import numpy as np
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_vector import IS_WIDE
 from specpilot_kernels.skinny_gemm.cpu_tile import tile_1, tile_2, tile_4
-from specpilot_kernels.skinny_gemm.cpu_wide_tile import wide_tile_1, wide_tile_2, wide_tile_4, wide_tile_8
+from specpilot_kernels.skinny_gemm.cpu_wide_tile import (
+    wide_tile_1,
+    wide_tile_2,
+    wide_tile_3,
+    wide_tile_4,
+    wide_tile_5,
+    wide_tile_6,
+    wide_tile_7,
+    wide_tile_8,
+)
 from specpilot_kernels.skinny_gemm.layout import GROUP_PANELS, PANEL_COLUMNS
 
 __all__ = ["GROUP_COLUMNS", "ROW_CHUNK", "compile_float32", "compile_int8", "multiply_bfloat16"]
@@ -66,9 +75,7 @@ def _transpose(x: Any, out: Any) -> None:
     num_rows, num_inputs = x.shape
     row = 0
     while row < num_rows:
-        count = _TILE_ROWS
-        while count > num_rows - row:
-            count //= 2
+        count = min(_TILE_ROWS, num_rows - row)
         at = row * num_inputs
         for i in range(count):
             for k in range(num_inputs):
@@ -85,19 +92,26 @@ def _multiply_wide(x: Any, panels: Any, y: Any, first: int, last: int) -> None:
         whole = end - (end - start) % _TILE_ROWS
         for group in range(first, last):
             panel = group * GROUP_PANELS
-            row = whole
             for p in range(panel, panel + GROUP_PANELS, 2):
                 for r in range(start, whole, _TILE_ROWS):
                     wide_tile_8(x, r * num_inputs, panels, p, y, r)
-            if end - row >= 4:
+            rest, at = end - whole, whole * num_inputs
+            if rest == 1:
+                wide_tile_1(x, at, panels, panel, y, whole)
+            elif rest == 2:
+                wide_tile_2(x, at, panels, panel, y, whole)
+            elif rest == 3:
+                wide_tile_3(x, at, panels, panel, y, whole)
+            elif rest > 3:
                 for p in range(panel, panel + GROUP_PANELS, 2):
-                    wide_tile_4(x, row * num_inputs, panels, p, y, row)
-                row += 4
-            if end - row >= 2:
-                wide_tile_2(x, row * num_inputs, panels, panel, y, row)
-                row += 2
-            if row < end:
-                wide_tile_1(x, row * num_inputs, panels, panel, y, row)
+                    if rest == 4:
+                        wide_tile_4(x, at, panels, p, y, whole)
+                    elif rest == 5:
+                        wide_tile_5(x, at, panels, p, y, whole)
+                    elif rest == 6:
+                        wide_tile_6(x, at, panels, p, y, whole)
+                    else:
+                        wide_tile_7(x, at, panels, p, y, whole)
 
 
 _multiply_groups = _multiply_wide if IS_WIDE else _multiply_narrow

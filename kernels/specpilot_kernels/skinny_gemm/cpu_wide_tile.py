@@ -24,7 +24,16 @@ from specpilot_kernels.cpu_vector import LANES
 from specpilot_kernels.skinny_gemm.cpu_tile import K_BLOCK
 from specpilot_kernels.skinny_gemm.layout import PANEL_COLUMNS
 
-__all__ = ["wide_tile_1", "wide_tile_2", "wide_tile_4", "wide_tile_8"]
+__all__ = [
+    "wide_tile_1",
+    "wide_tile_2",
+    "wide_tile_3",
+    "wide_tile_4",
+    "wide_tile_5",
+    "wide_tile_6",
+    "wide_tile_7",
+    "wide_tile_8",
+]
 
 # From so many rows on the panels behind a tile's are fetched into the cache; with fewer the machine does it in time.
 _FETCH_FROM = 4
@@ -154,7 +163,9 @@ def _function(builder: Any, result: Any, arguments: list[Any], name: str) -> Any
 
 # ``tile(x, first, panels, panel, y, row)`` writes the tile at ``row`` and ``panel``. ``x`` is one-dimensional, its rows
 # transposed from ``first`` on; columns behind the last one of y are left out. With fewer than 8 sums an addition waits
-# for the one before; a single row waits for memory.
-wide_tile_8, wide_tile_4, wide_tile_2, wide_tile_1 = (
-    _new_tile(num_rows, num_panels) for num_rows, num_panels in ((8, 2), (4, 2), (2, 4), (1, 4))
+# for the one before; a single row waits for memory. Numbers of rows have a tile each: 7 rows as 4, 2 and 1 took longer
+# than 8 (measured, Zen 4: 72 us against 63 us for (7 or 8, 256) x (1408, 256)).
+wide_tile_8, wide_tile_7, wide_tile_6, wide_tile_5, wide_tile_4 = (
+    _new_tile(num_rows, 2) for num_rows in (8, 7, 6, 5, 4)
 )
+wide_tile_3, wide_tile_2, wide_tile_1 = (_new_tile(num_rows, 4) for num_rows in (3, 2, 1))

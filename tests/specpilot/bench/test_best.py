@@ -1,4 +1,4 @@
-"""The best combination: every candidate follows from replay and measured parts, and is timed on other requests."""
+"""The best combination: candidates follow from replay and measured steps, and are timed by decoding."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from specpilot.bench.best import find_best
+from specpilot.bench.answer import Answer, TimedChunk
+from specpilot.bench.best import Candidate, choose_best, find_best
 from specpilot.bench.mechanisms import batching_rows, builder_rows, markdown_table, two_level_rows
-from specpilot.bench.step_times import PartTimes, measure_parts
+from specpilot.bench.pairs import BenchOptions, Pair
+from specpilot.bench.rows import speedup_interval, summarise
 from specpilot.engines.mechanisms import Mechanisms
 from specpilot.errors import ConfigError
 from specpilot.models.build import build_engine
@@ -36,37 +38,52 @@ def test_report_of_the_best(engine: ReferenceEngine) -> None:
     stages: list[str] = []
     report = find_best(engine, REQUESTS, NUM_TOKENS, None, stages.append)
     assert json.loads(json.dumps(report))["best"] == report["best"]
-    assert report["speedup_over_ar"] > 0 and report["num_chosen_on"] == 1
-    assert report["summary"]["num_requests"] == 1
+    low, high = report["speedup_interval"]
+    # One request was timed: its ratio is the interval.
+    assert 0 < low == pytest.approx(report["speedup_over_ar"]) == pytest.approx(high)
+    assert report["num_chosen_on"] == 1 and report["summary"]["num_requests"] == 1
+    assert report["summary"]["num_diverged"] == 0
     rates = [one["tok_s"] for one in report["ranking"]]
-    assert rates == sorted(rates, reverse=True) and len(report["finalists"]) == 4
-    fastest = max(report["finalists"], key=lambda one: one["measured_tok_s"])
-    assert report["best"] == {key: fastest[key] for key in report["best"]}
+    assert rates == sorted(rates, reverse=True)
     for one in report["ranking"]:
         assert one["tok_s"] == pytest.approx(one["tau"] / one["step_us"] * 1e6)
         Mechanisms(**one["mechanisms"])
+    measured = [one["measured_speedup"] for one in report["finalists"]]
+    assert measured == sorted(measured, reverse=True) and len(measured) >= 5
+    assert report["best"] == {key: report["finalists"][0][key] for key in report["best"]}
+    # Chains, trees that stop by cost and two levels are all timed.
+    ways = [one["mechanisms"] for one in report["finalists"]]
+    assert any(way["builder"] == "chain" for way in ways) and any(way["is_cost_aware"] for way in ways)
+    assert any(way["q_weights"] == "int8" for way in ways)
+    assert set(report["step_costs"]) == {"dflash2", "suffix"} == set(engine.step_costs or {})
     assert any("dflash2, 15" in stage for stage in stages)
     with pytest.raises(ConfigError, match="at least 2"):
         find_best(engine, REQUESTS[:1], NUM_TOKENS, None)
 
 
-def test_parts_of_a_step(engine: ReferenceEngine) -> None:
-    times = measure_parts(engine, [("dflash2", 7), ("suffix", 7)], rows=(1, 4, 16))
-    assert set(times.layers_us) == {"chain", "path", "wy"}
-    for column in (*times.layers_us.values(), times.full_head_us, times.certified_head_us or ()):
-        assert len(column) == 3 and 0 < column[0] <= column[1] <= column[2]
-    assert set(times.draft_us) == {
-        (name, 7, flag) for name in ("dflash2", "suffix") for flag in (False, True)
-    }
+def test_what_the_engine_refuses_is_no_candidate() -> None:
+    engine = build_engine(mode="judge", max_running=1)
+    ways = (
+        Mechanisms("best_first", 4),
+        Mechanisms("best_first", 4, gdn_form="wy"),
+        Mechanisms("best_first", 4, is_cost_aware=True),
+    )
+    candidates = [Candidate("dflash2", way, 1.0, 4.0, 1.0, 1.0) for way in ways]
+    [(speedup, kept)] = choose_best(engine, REQUESTS[:1], candidates, 8)
+    assert kept is candidates[0] and speedup > 0
 
 
-def test_step_time_is_the_sum_of_its_parts() -> None:
-    times = PartTimes(
-        (1, 3), {"chain": (10.0, 20.0), "path": (10.0, 30.0)}, (5.0, 7.0), (1.0, 2.0),
-        {("d", 7, False): 100.0, ("d", 7, True): 200.0}
-    )  # fmt: skip
-    assert times.step_us("d", 7, "chain", 2, is_certified=False) == 15 + 6 + 100
-    assert times.step_us("d", 7, "path", 3, is_certified=True) == 30 + 2 + 200
+def test_interval_is_that_of_the_requests() -> None:
+    def answer(num_tokens: int, elapsed_s: float) -> Answer:
+        return Answer((1,) * num_tokens, "", "length", (TimedChunk(num_tokens, elapsed_s, None),))
+
+    options = BenchOptions("dflash2", has_loop_cut=False)
+    results = [[Pair((1,), answer(8, 8.0), answer(8, 8.0 / ratio))] for ratio in (1.0, 2.0, 4.0) * 20]
+    low, high = speedup_interval(results, options)
+    assert summarise(results, options).speedup_over_ar == pytest.approx(2.0)
+    # 60 log ratios with a standard deviation of 0.816 ln 2: the mean's 95% is 1.96 of it over the root of 60.
+    assert low == pytest.approx(2.0 * 2**-0.207, rel=0.03) and high == pytest.approx(2.0 * 2**0.207, rel=0.03)
+    assert low < 2.0 < high
 
 
 def test_tables(engine: ReferenceEngine) -> None:
