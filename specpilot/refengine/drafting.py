@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specpilot.draft.builders import TreeBuilder, share_nodes
+from specpilot.draft.builders.cost_aware import CostAwareBuilder
 from specpilot.draft.drafter import Draft, Drafter
 from specpilot.draft.lattice import Lattice
 from specpilot.draft.proposals import ProposeRequest, propose_all
@@ -108,7 +109,9 @@ def fulfil(wishes: Sequence[DraftWish], node_budget: int | None = None) -> None:
         max(node_budget, len(shared)),
     )
     for (wish, draft), tree in zip(shared, trees, strict=True):
-        wish.take(draft, tree.prefix(min(tree.num_nodes, wish.max_rows)))
+        share = tree.prefix(min(tree.num_nodes, wish.max_rows))
+        # By the cost of a step of its own: what it leaves is not given to others.
+        wish.take(draft, wish.builder.cut(share) if isinstance(wish.builder, CostAwareBuilder) else share)
 
 
 def _fulfil_each(asked: Sequence[tuple[Drafting, DraftWish]], node_budget: int | None) -> None:

@@ -22,5 +22,8 @@ class CostAwareBuilder:
         self._builder, self._cost = builder, cost
 
     def build(self, lattice: Lattice, root_id: int, num_nodes: int) -> DraftTree:
-        tree = self._builder.build(lattice, root_id, num_nodes)
+        return self.cut(self._builder.build(lattice, root_id, num_nodes))
+
+    def cut(self, tree: DraftTree) -> DraftTree:
+        """The beginning of a tree that is worth its time."""
         return tree.prefix(self._cost.best_num_nodes(tree.logprobs))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from specpilot.draft.step_cost import StepCost
 from specpilot.engines.base import Chunk, GenerateRequest, SamplingParams
 from specpilot.engines.mechanisms import STOCK, BatchMechanisms, Mechanisms
 from specpilot.errors import ConfigError, RequestError
@@ -68,6 +69,20 @@ def test_trees_share_the_budget_and_answers_stay(stock: ReferenceEngine, budget:
     assert any(len(step) > 1 for step in decoding)
     if budget == 24:
         assert any(len(set(step.values())) > 1 for step in decoding)  # by likelihood, not evenly
+
+
+@pytest.mark.parametrize(("times_us", "most_rows"), [((1.0, 1e6), 1), ((1.0, 1.0), 24)])
+def test_a_share_of_the_budget_stops_by_its_cost(
+    stock: ReferenceEngine, times_us: tuple[float, float], most_rows: int
+) -> None:
+    """Rows that cost all are not worth any; rows that cost nothing leave the budget as the limit."""
+    engine = engine_with(BatchMechanisms(node_budget=24))
+    engine.step_costs = {"dflash2": StepCost((1, 64), times_us)}
+    requests = [ask(9 + index, "dflash2", replace(TREE, is_cost_aware=True)) for index in range(3)]
+    answers, steps = run_together(engine, requests)
+    assert [tokens(answer) for answer in answers] == [plain_tokens(stock, one) for one in requests]
+    rows = [row for step in steps[3:] for row in step.values()]
+    assert max(rows) <= most_rows and (most_rows == 1 or max(rows) > 1)
 
 
 def test_the_budget_is_for_best_first_trees_and_a_request_may_bound_its_share(stock: ReferenceEngine) -> None:

@@ -85,14 +85,6 @@ def test_plain_decoding_has_an_empty_plan(targets: dict[str, Target]) -> None:
         ("judge", NOISY, {"builder": "ddtree"}, {"node_budget": 9}, Unsupported, "shared node budget"),
         (
             "judge",
-            NOISY,
-            {"builder": "best_first", "is_cost_aware": True},
-            {"node_budget": 9},
-            Unsupported,
-            "shared node budget",
-        ),
-        (
-            "judge",
             SuffixDrafter(),
             {"builder": "best_first", "is_cost_aware": True},
             {},
