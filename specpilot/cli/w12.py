@@ -35,6 +35,7 @@ def add_to(app: typer.Typer) -> None:
     verbs.command("decode")(_decode)
     verbs.command("verify")(_verify)
     verbs.command("stat")(_stat)
+    verbs.command("from-gguf")(_from_gguf)
     app.add_typer(verbs, name="w12")
 
 
@@ -145,6 +146,19 @@ def _stat(path: _EncodedPath = None, picture: _Picture = None, json: Json = Fals
         for entry in reports:
             _show(entry)
     return Outcome(report)
+
+
+def _from_gguf(
+    path: Annotated[Path, typer.Argument(help="A GGUF file of architecture llama.")],
+    out: Annotated[Path, typer.Option(help="Folder to write: safetensors, configuration, tokenizer.")],
+    json: Json = False,
+) -> Outcome:
+    """Write a GGUF file as a checkpoint that encode reads: matrices dequantised to BF16, norms float32."""
+    from specpilot.models.gguf.export import export_gguf
+    from specpilot.models.gguf.reader import GgufFile
+
+    with progress_bar("dequantise", len(GgufFile(path).tensors)) as advance:
+        return _made(export_gguf(path, out, advance=advance), json)
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -125,6 +125,13 @@ class ChatTokenizer:
                 names[name] = token
         return cls(definition, template, source=str(file), template_source=str(settings), special_names=names)
 
+    def write(self, folder: Path) -> None:
+        """Write what :meth:`from_folder` reads."""
+        settings = {**self._special_names, "chat_template": self.template}
+        (folder / "tokenizer.json").write_text(self._with_specials.to_str(), encoding="utf-8")
+        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
     def encode(self, text: str) -> list[int]:
         return list(self._plain.encode(text, add_special_tokens=False).ids)
 

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12, view_w12
-from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, place_of, slot_of
 from specpilot_kernels.w12.reference import (
     decode_w12_reference,
     encode_w12_reference,
-    slot_of,
     view_w12_reference,
 )
 
@@ -164,6 +163,9 @@ def test_the_view_is_the_first_two_thirds_of_a_record() -> None:
 def test_slots_are_all_different() -> None:
     slots = {slot_of(n, k) for n in range(RECORD_ROWS) for k in range(RECORD_COLUMNS)}
     assert slots == set(range(RECORD_ROWS * RECORD_COLUMNS))
+    assert all(place_of(slot_of(n, k)) == (n, k) for n in range(RECORD_ROWS) for k in range(RECORD_COLUMNS))
+    # By hand, from the words of the layout: row 70 = 16 * 4 + 6, column 43 = 16 * 2 + 8 + 3.
+    assert slot_of(70, 43) == (32 * 4 + 4 * 6 + 1) << 5 | 2 << 3 | 2 << 1 | 1
 
 
 def test_bits_per_weight_of_whole_records() -> None:

@@ -13,8 +13,7 @@ from specpilot_kernels.device import SupportedDevice, query_device
 from specpilot_kernels.loader import BUILD_FOLDER, LIBRARY_NAME
 from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
 from specpilot_kernels.w12.cuda import NO_ESCAPE, SEVERAL_ESCAPES, DeviceW12, encode_on_device, to_device
-from specpilot_kernels.w12.layout import MASKS
-from specpilot_kernels.w12.reference import slot_of
+from specpilot_kernels.w12.layout import MASKS, slot_of
 from specpilot_kernels.w12_gemm import MAX_ROWS, Kernel, Plan, plan_product, w12_gemm, w12_gemm_reference
 from tests.kernels.host_build import build_for_host
 

@@ -20,6 +20,8 @@ from specpilot_kernels.w12.layout import (
     RECORD_ROWS,
     RECORD_WORDS,
     WINDOW,
+    place_of,
+    slot_of,
 )
 
 __all__ = ["choose_bases", "decode_records", "encode_records", "list_escapes"]
@@ -32,6 +34,7 @@ _BASES = LARGEST_BASE + 1
 _WINDOW = np.uint16(WINDOW)
 _MIDPOINT = np.uint16(MIDPOINT)
 _SIGN_MANTISSA = np.uint16(0x807F)
+_slot, _place = inlined(slot_of), inlined(place_of)
 
 
 @inlined
@@ -79,21 +82,13 @@ def _gather(planes: Any, words: Any, first_word: int, is_view: bool) -> None:
 
 
 @inlined
-def _slot(n: int, k: int) -> int:
-    thread = 32 * (n >> 4) + 4 * (n & 7) + ((k & 7) >> 1)
-    register = ((n >> 3) & 1) + 2 * ((k >> 3) & 1)
-    return (thread << 5) | ((k >> 4) << 3) | (register << 1) | (k & 1)
-
-
-@inlined
 def _patch(escapes: Any, starts: Any, record: int, warp: int, bits: Any, first_row: int, begin: int) -> None:
     """Put the escapes of one warp's rows in their places. Slots ascend, and a warp's are 1,024 in a row."""
     for at in range(starts[record], starts[record + 1]):
         slot = np.int64(escapes[at]) >> 16
         if slot >> 10 == warp:
-            g, c = (slot >> 7) & 7, (slot >> 5) & 3
-            s, r, half = (slot >> 3) & 3, (slot >> 1) & 3, slot & 1
-            n, k = first_row + g + 8 * (r & 1), begin + 16 * s + 8 * (r >> 1) + 2 * c + half
+            row, column = _place(slot)
+            n, k = first_row + row - _WARP_ROWS * warp, begin + column
             if n < bits.shape[0] and k < bits.shape[1]:
                 bits[n, k] = np.uint16(np.int64(escapes[at]) & 0xFFFF)
 

@@ -43,6 +43,7 @@ them as 0. Escapes keep their exact bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,8 @@ __all__ = [
     "WINDOW",
     "W12Weight",
     "num_records",
+    "place_of",
+    "slot_of",
 ]
 
 RECORD_ROWS = 128
@@ -76,6 +79,20 @@ MIDPOINT = 8
 def num_records(shape: tuple[int, int]) -> tuple[int, int]:
     """Row tiles and column tiles of a weight of that shape."""
     return -(-shape[0] // RECORD_ROWS), -(-shape[1] // RECORD_COLUMNS)
+
+
+def slot_of(n: Any, k: Any) -> Any:
+    """The slot of row n, column k of a record; integers, or arrays or tensors of them, and compiled on the CPU."""
+    thread = 32 * (n >> 4) + 4 * (n & 7) + ((k & 7) >> 1)
+    register = ((n >> 3) & 1) + 2 * ((k >> 3) & 1)
+    return (thread << 5) | ((k >> 4) << 3) | (register << 1) | (k & 1)
+
+
+def place_of(slot: Any) -> tuple[Any, Any]:
+    """Row and column of a slot: the inverse of :func:`slot_of`."""
+    thread, step, register, half = slot >> 5, (slot >> 3) & 3, (slot >> 1) & 3, slot & 1
+    n = 16 * (thread >> 5) + ((thread >> 2) & 7) + 8 * (register & 1)
+    return n, 16 * step + 8 * (register >> 1) + 2 * (thread & 3) + half
 
 
 @dataclass(frozen=True, eq=False)

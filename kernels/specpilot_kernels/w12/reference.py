@@ -17,18 +17,12 @@ from specpilot_kernels.w12.layout import (
     WINDOW,
     W12Weight,
     num_records,
+    slot_of,
 )
 
-__all__ = ["decode_w12_reference", "encode_w12_reference", "slot_of", "view_w12_reference"]
+__all__ = ["decode_w12_reference", "encode_w12_reference", "view_w12_reference"]
 
 _WORD = 2**32 - 1
-
-
-def slot_of(n: int, k: int) -> int:
-    """The slot of row n, column k of a record."""
-    thread = 32 * (n >> 4) + 4 * (n & 7) + ((k & 7) >> 1)
-    register = (n >> 3 & 1) + 2 * (k >> 3 & 1)
-    return thread << 5 | (k >> 4) << 3 | register << 1 | k & 1
 
 
 def encode_w12_reference(bits: NDArray[np.uint16]) -> W12Weight:

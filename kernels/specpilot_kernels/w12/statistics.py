@@ -46,10 +46,20 @@ class TensorStatistics:
     bases: NDArray[np.uint8]
     exponents: NDArray[np.int64]
 
+    @property
+    def base_range(self) -> tuple[int, int]:
+        """Lowest and highest base, those of rows of zeros left out where there are others."""
+        used = self.bases[self.bases > 0]
+        return (int(used.min()), int(used.max())) if len(used) else (0, 0)
+
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """Encoded tensors together; ``first_base`` to ``last_base`` are the windows' first exponent fields."""
+    """Encoded tensors together.
+
+    ``first_base`` to ``last_base`` are the windows' first exponent fields. Windows that begin at 0, those of rows of
+    zeros, are left out where there are others.
+    """
 
     name: str
     num_tensors: int
@@ -103,6 +113,6 @@ def _together(name: str, members: Sequence[TensorStatistics]) -> GroupStatistics
         num_weights,
         8 * sum(tensor.stored_bytes for tensor in members) / num_weights,
         sum(tensor.num_escapes or 0 for tensor in members) / num_weights,
-        min(int(tensor.bases.min()) for tensor in members),
-        max(int(tensor.bases.max()) for tensor in members),
+        min(tensor.base_range[0] for tensor in members),
+        max(tensor.base_range[1] for tensor in members),
     )

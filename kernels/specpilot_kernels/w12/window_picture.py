@@ -25,9 +25,9 @@ _KEY_SHARES = (1e-6, 1e-4, 1e-2, 1.0)
 def window_picture(tensors: Sequence[TensorStatistics], title: str) -> str:
     """An SVG document: a line for every encoded tensor, a cell for every binade.
 
-    Cells are the darker the more of the tensor's numbers they hold. The box is the window of the middle row, the line
-    through it reaches from the lowest window's first binade to the highest one's last. Zeros and denormals, Inf and NaN
-    are not drawn: no binade is theirs.
+    Cells are the darker the more of the tensor's numbers they hold. Two ticks bound the window of the middle row, the
+    line through them reaches from the lowest window's first binade to the highest one's last. Zeros and denormals, Inf
+    and NaN are not drawn: no binade is theirs.
 
     Parameters
     ----------
@@ -41,10 +41,11 @@ def window_picture(tensors: Sequence[TensorStatistics], title: str) -> str:
     used = np.flatnonzero(finite)
     first, last = (int(used[0]), int(used[-1])) if len(used) else (_BIAS, _BIAS)
     for tensor in shown:
-        first, last = min(first, int(tensor.bases.min())), max(last, int(tensor.bases.max()) + WINDOW - 1)
+        low, high = tensor.base_range
+        first, last = min(first, max(low, 1)), max(last, high + WINDOW - 1)
     height = min(14.0, max(4.0, 1600 / max(1, len(shown))))
     width = (_WIDTH - _LEFT - _RIGHT) / (last - first + 1)
-    low = _TOP + height * len(shown)
+    bottom = _TOP + height * len(shown)
 
     def x(exponent: float) -> float:
         return _LEFT + width * (exponent - first)
@@ -59,25 +60,20 @@ def window_picture(tensors: Sequence[TensorStatistics], title: str) -> str:
     for row, tensor in enumerate(shown):
         top = _TOP + height * row
         middle = int(np.median(tensor.bases))
+        parts += [_tick(x(at), top, top + height, "#c2410c", 1.6) for at in (middle, middle + WINDOW)]
+        y, (lowest, highest) = top + height / 2, tensor.base_range
         parts.append(
-            f'<rect x="{x(middle):.1f}" y="{top + 0.8:.1f}" width="{WINDOW * width:.1f}" height="{height - 1.6:.1f}" '
-            'fill="none" stroke="#c2410c" stroke-width="1"/>'
-        )
-        y = top + height / 2
-        parts.append(
-            f'<line x1="{x(int(tensor.bases.min())):.1f}" x2="{x(int(tensor.bases.max()) + WINDOW):.1f}" y1="{y:.1f}" '
-            f'y2="{y:.1f}" stroke="#c2410c" stroke-width="0.7"/>'
+            f'<line x1="{x(lowest):.1f}" x2="{x(highest + WINDOW):.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="#c2410c" '
+            'stroke-width="0.7"/>'
         )
     for exponent in range(first, last + 1):
         if (exponent - _BIAS) % 8 == 0:
-            parts.append(
-                f'<line x1="{x(exponent):.1f}" x2="{x(exponent):.1f}" y1="{low}" y2="{low + 5}" stroke="black"/>'
-            )
-            parts.append(_text(x(exponent), low + 18, str(exponent - _BIAS), "middle"))
+            parts.append(_tick(x(exponent), bottom, bottom + 5, "black", 1.0))
+            parts.append(_text(x(exponent), bottom + 18, str(exponent - _BIAS), "middle"))
     parts.append(
-        _text((_LEFT + _WIDTH - _RIGHT) / 2, low + 38, "binade: magnitudes 2^n to 2^(n+1)", "middle")
+        _text((_LEFT + _WIDTH - _RIGHT) / 2, bottom + 38, "binade: magnitudes 2^n to 2^(n+1)", "middle")
     )
-    body, total = "\n".join(parts), low + _BOTTOM
+    body, total = "\n".join(parts), bottom + _BOTTOM
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{total:.0f}" '
         f'viewBox="0 0 {_WIDTH} {total:.0f}" font-family="sans-serif" font-size="12">\n'
@@ -105,15 +101,20 @@ def _colour(share: float) -> str:
 
 
 def _key() -> list[str]:
-    parts = [_text(_LEFT, 46, "share of a tensor's numbers:")]
+    parts = [_text(_LEFT, 46, "share of numbers:")]
     for index, share in enumerate(_KEY_SHARES):
-        at = _LEFT + 172 + 74 * index
+        at = _LEFT + 130 + 72 * index
         parts.append(f'<rect x="{at}" y="36" width="16" height="12" fill="{_colour(share)}"/>')
         parts.append(_text(at + 20, 46, f"{share:g}"))
-    at = _LEFT + 172 + 74 * len(_KEY_SHARES)
-    parts.append(f'<rect x="{at}" y="37" width="30" height="10" fill="none" stroke="#c2410c"/>')
-    parts.append(_text(at + 36, 46, "window of the middle row"))
+    at = _LEFT + 130 + 72 * len(_KEY_SHARES)
+    parts += [_tick(at + offset, 36, 48, "#c2410c", 1.6) for offset in (0, 24)]
+    parts.append(_text(at + 30, 46, "window of the middle row"))
     return parts
+
+
+def _tick(x: float, top: float, bottom: float, colour: str, width: float) -> str:
+    places = f'x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"'
+    return f'<line {places} stroke="{colour}" stroke-width="{width}"/>'
 
 
 def _text(

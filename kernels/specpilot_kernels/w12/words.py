@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, num_records
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, num_records, place_of
 
 __all__ = ["as_int32", "by_slot", "from_slot", "rotate_right"]
 
@@ -46,8 +46,6 @@ def as_int32(words: Tensor) -> Tensor:
 @functools.cache
 def _places(device: torch.device) -> Tensor:
     """For every slot, its place in a tile of 128 x 64."""
-    slot = torch.arange(_SLOTS, device=device)
-    thread, step, register, half = slot >> 5, slot >> 3 & 3, slot >> 1 & 3, slot & 1
-    n = (thread >> 5) * 16 + (thread >> 2 & 7) + 8 * (register & 1)
-    k = step * 16 + 8 * (register >> 1) + 2 * (thread & 3) + half
-    return n * RECORD_COLUMNS + k
+    n, k = place_of(torch.arange(_SLOTS, device=device))
+    places: Tensor = n * RECORD_COLUMNS + k
+    return places

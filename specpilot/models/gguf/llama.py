@@ -91,6 +91,11 @@ class GgufTensors(Mapping[str, Tensor]):
     Matrices are BF16, rounded to the nearest, and norms float32. llama.cpp's files hold the rows of query and key
     projections with the two channels of every rotated pair side by side; here they stand half a head apart.
 
+    Attributes
+    ----------
+    shapes : mapping
+        Shape of every tensor by name, in order.
+
     Raises
     ------
     Unsupported
@@ -101,8 +106,8 @@ class GgufTensors(Mapping[str, Tensor]):
 
     def __init__(self, file: GgufFile, config: DenseConfig) -> None:
         self._file, self._config = file, config
-        self._shapes = dense_shapes(config)
-        expected = {_gguf_name(name): shape for name, shape in self._shapes.items()}
+        self.shapes = dense_shapes(config)
+        expected = {_gguf_name(name): shape for name, shape in self.shapes.items()}
         for name, info in file.tensors.items():
             if name not in expected:
                 raise CheckpointError(f"{file.path}: {name}: not a tensor of this architecture")
@@ -120,7 +125,7 @@ class GgufTensors(Mapping[str, Tensor]):
                 raise CheckpointError(f"{file.path}: {name}: missing; expected a tensor of shape {shape}")
 
     def __getitem__(self, name: str) -> Tensor:
-        shape = self._shapes[name]
+        shape = self.shapes[name]
         info = self._file.tensors[_gguf_name(name)]
         numbers = dequantise(self._file.raw(info), info.element_type)
         if not np.isfinite(numbers).all():
@@ -135,10 +140,10 @@ class GgufTensors(Mapping[str, Tensor]):
         return tensor.bfloat16() if len(shape) == 2 else tensor
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
+        return iter(self.shapes)
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self.shapes)
 
 
 def _gguf_name(name: str) -> str:

@@ -14,8 +14,12 @@ from specpilot.engines.base import GenerateRequest, SamplingParams
 from specpilot.errors import CheckpointError, SpecPilotError, Unsupported
 from specpilot.models.build import build_engine
 from specpilot.models.gguf import load_gguf
+from specpilot.models.gguf.export import export_gguf
 from specpilot.models.gguf.llama import GgufTensors, read_llama_config
 from specpilot.models.gguf.reader import GgufFile
+from specpilot.refengine.dense import DenseModel
+from specpilot.refengine.target import open_target
+from specpilot.refengine.tokenizer import ChatTokenizer
 from tests.oracles.gguf_writer import encode
 from tests.specpilot.models.tiny_gguf import (
     DIM,
@@ -125,6 +129,24 @@ def test_an_engine_serves_the_file(tiny: TinyModel, path: Path) -> None:
     ids = torch.tensor([*prompt, *tokens])
     expected = logits_of_transformers(tiny.expected, ids)[len(prompt) - 1 : -1]
     assert tokens == expected.argmax(-1).tolist()
+
+
+def test_the_exported_folder_is_the_same_model(tiny: TinyModel, path: Path, tmp_path: Path) -> None:
+    tiny.write(path)
+    model, tokenizer = load_gguf(path, mode="judge")
+    folder = tmp_path / "folder"
+    export_gguf(path, folder)
+    again = open_target(folder, mode="judge")
+    assert isinstance(again, DenseModel)
+    assert again.config == model.config
+    ids = torch.arange(7)
+    logits = [target.logits(target.forward(ids, target.new_state(16)).hidden) for target in (model, again)]
+    assert torch.equal(*logits)
+    other = ChatTokenizer.from_folder(folder)
+    chat = [{"role": "user", "content": "Two 2s <|im_end|> é"}]
+    assert other.encode_chat(chat) == tokenizer.encode_chat(chat) and other.template == tokenizer.template
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert (theirs(ids[None]).logits[0] - logits[0]).abs().max() < LIMIT
 
 
 def with_metadata(key: str, value: Any) -> Callable[[TinyModel], None]:
