@@ -1,9 +1,10 @@
 """``python -m specpilot.bench.agreement --requests SET ... --out REPORT.json``: how often does a copy agree?
 
-Every request is answered greedily by the exact target; prompt and answer are then run again, teacher-forced, in passes
-of ``--rows`` rows. Each low-precision copy runs a pass as a Q pass does: on the exact state, with the pass's own rows
-before it, and its rows are dropped. A position counts as agreement when the copy's largest logit is the exact pass's,
-the lowest id among equals. The 95% interval resamples requests, for positions of one text are not independent.
+Every request is answered greedily by the exact target (with ``--max-tokens 0`` by nobody); prompt and answer are then
+run again, teacher-forced, in passes of ``--rows`` rows. Each low-precision copy runs a pass as a Q pass does: on the
+exact state, with the pass's own rows before it, and its rows are dropped. A position counts as agreement when the
+copy's largest logit is the exact pass's, the lowest id among equals. The 95% interval resamples requests, for positions
+of one text are not independent.
 """
 
 from __future__ import annotations
@@ -101,13 +102,15 @@ def agreement_report(
     """Agreement of copies over texts until ``num_positions`` are counted or the prompts have run out."""
     copies = [low_precision_copy(engine.target, kind, has_head=has_head) for kind in kinds]
     counts = [Agreement() for _ in copies]
-    params = SamplingParams(max_new_tokens=max_new_tokens)
     drafter = engine.describe().default_drafter
     for prompt in prompts:
         if sum(counts[0].positions) >= num_positions:
             break
-        answer = decode_answer(engine, GenerateRequest(prompt, params, drafter))
-        is_equal = count_agreement(engine.target, copies, [*prompt, *answer.token_ids], num_rows)
+        answer: Sequence[int] = ()
+        if max_new_tokens:
+            params = SamplingParams(max_new_tokens=max_new_tokens)
+            answer = decode_answer(engine, GenerateRequest(prompt, params, drafter)).token_ids
+        is_equal = count_agreement(engine.target, copies, [*prompt, *answer], num_rows)
         for count, row in zip(counts, is_equal, strict=True):
             for name, part in (("", row), ("answer_", row[len(prompt) - 1 :])):
                 getattr(count, f"{name}equal").append(int(part.sum()))
@@ -151,7 +154,9 @@ def main() -> None:
     parser.add_argument("--model", help="model folder or GGUF file; default: the bundled models")
     parser.add_argument("--q-weights", nargs="+", choices=get_args(QWeights), default=get_args(QWeights))
     parser.add_argument("--positions", type=int, default=100_000, help="positions to count, at least")
-    parser.add_argument("--max-tokens", type=int, default=256, help="tokens of an answer, at most")
+    parser.add_argument(
+        "--max-tokens", type=int, default=256, help="tokens of an answer, at most; 0: prompts alone"
+    )
     parser.add_argument("--rows", type=int, default=32, help="rows of a pass")
     parser.add_argument("--exact-head", action="store_true", help="copies take the target's own LM head")
     parser.add_argument("--out", type=Path, help="where the report goes; default: standard output")

@@ -55,6 +55,11 @@ def test_report(engine: ReferenceEngine) -> None:
         engine, prompts, ["int8"], num_positions=1, max_new_tokens=4, num_rows=8, has_head=False
     )
     assert few["num_texts"] == 1
+    alone = agreement_report(
+        engine, prompts, ["int8"], num_positions=10_000, max_new_tokens=0, num_rows=8, has_head=True
+    )["copies"]["int8"]
+    assert alone["num_positions"] == sum(len(prompt) - 1 for prompt in prompts)
+    assert alone["num_answer_positions"] == 0 and alone["top1_answers"] is None
 
 
 def test_an_interval_is_over_texts() -> None:
