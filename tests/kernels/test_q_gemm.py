@@ -14,7 +14,7 @@ from specpilot_kernels.q_gemm.quantise import quantise_on_device
 from specpilot_kernels.q_weights import NUM_BITS, NumBits
 from specpilot_kernels.q_weights.reference import LARGEST, quantise_reference
 from specpilot_kernels.w12 import encode_w12, view_w12
-from specpilot_kernels.w12.reference import slot_of
+from specpilot_kernels.w12.layout import slot_of
 from tests.kernels.host_build import build_for_host
 from tests.kernels.w12_cases import draw
 
