@@ -106,6 +106,7 @@ def encode_file(
                 writer.add(stored_name, "U8", part.shape, part)
             in_order = {name: records[name] for name in reader.tensors}
             header = _header(reader, in_order, writer.lines)
+            assert len(header) <= num_reserved
             header += b" " * (num_reserved - len(header))
             digest = header_digest(header, NO_DIGEST)
             file.seek(0)
