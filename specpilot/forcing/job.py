@@ -17,6 +17,7 @@ from typing import Any
 
 from specpilot.forcing.live import LiveAudit, run_live_audit
 from specpilot.forcing.report.verdict_page import write_report
+from specpilot.forcing.report.verdict_picture import verdict_picture
 from specpilot.forcing.verdict import Verdict
 from specpilot.models.folders import model_folders
 from specpilot.refengine.tokenizer import ChatTokenizer
@@ -38,6 +39,7 @@ def result_of(verdict: Verdict, written: Sequence[Path]) -> dict[str, Any]:
         "verdict": shown.to_json(),
         "num_events": len(verdict.events),
         "files": [path.name for path in written],
+        "picture": verdict_picture({"served": verdict}).svg(),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from specpilot.errors import SpecPilotError
 from specpilot_service.schemas.admin import GateResult, Verdict
 from specpilot_service.schemas.admin_jobs import JobView
-from specpilot_service.sidecar.engines.engine import ManagedEngine
+from specpilot_service.sidecar.engines.engine import LocalEngine, ManagedEngine
 from specpilot_service.sidecar.jobs.runner import JobRunner
 from specpilot_service.sidecar.store.database import utc_now
 
@@ -36,7 +36,9 @@ class JobGate:
         self._jobs, self.name = jobs, name
 
     async def check(self, candidate: ManagedEngine, stable: ManagedEngine | None) -> GateResult:
-        if why := self._jobs.kinds[self.name].unavailable():
+        kind = self._jobs.kinds[self.name]
+        resolved = candidate.resolved if isinstance(candidate, LocalEngine) else None
+        if why := kind.unavailable() or kind.unavailable_for(resolved):
             return self._result("not_checked", f"unavailable: {why}")
         try:
             job = await self._jobs.gate(self.name, candidate)

@@ -23,6 +23,9 @@ class FakeKind:
     def unavailable(self) -> str:
         return self.why
 
+    def unavailable_for(self, resolved: Any) -> str:
+        return ""
+
     def gate_options(self) -> Mapping[str, Any]:
         return self.gate
 

@@ -1,4 +1,4 @@
-"""What kinds of jobs there are. A kind names a program; the runner knows nothing else of it (DESIGN.md, Jobs)."""
+"""What a kind of jobs is. A kind names a program; the runner knows nothing else of it (DESIGN.md, Jobs)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from specpilot.errors import ConfigError
 from specpilot_service.schemas.admin import ResolvedView
 
-__all__ = ["JOB_KINDS", "JobKind", "JobPlace", "MissingKind"]
+__all__ = ["JobKind", "JobPlace", "MissingKind"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class JobKind(Protocol):
         """Why jobs of this kind cannot run on this box; empty when they can."""
         ...
 
+    def unavailable_for(self, resolved: ResolvedView | None) -> str:
+        """Why engines of this profile cannot be checked; empty when they can. No engine can bring it about."""
+        ...
+
     def gate_options(self) -> Mapping[str, Any]:
         """Options of the job that gates a switch: it decides within a minute or so."""
         ...
@@ -71,18 +75,11 @@ class MissingKind:
     def unavailable(self) -> str:
         return self.why
 
+    def unavailable_for(self, resolved: ResolvedView | None) -> str:
+        return self.why
+
     def gate_options(self) -> Mapping[str, Any]:
         return {}
 
     def command(self, options: Mapping[str, Any], place: JobPlace) -> Sequence[str]:
         raise ConfigError(f"{self.name}: {self.why}")
-
-
-JOB_KINDS: dict[str, JobKind] = {
-    kind.name: kind
-    for kind in (
-        MissingKind("audit", "this build has no token-forcing audit yet"),
-        MissingKind("ceiling", "this build has no ceiling check yet"),
-    )
-}
-"""By name. The order is that of the gates of a switch."""
