@@ -9,23 +9,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specpilot_console.job_view import job_html
 from specpilot_console.markup import Markup, facts, heading, note, table
 from specpilot_service.schemas.admin_audits import AuditResult
 from specpilot_service.schemas.admin_jobs import JobView
 
-__all__ = ["audit_html"]
+__all__ = ["audit_result_html"]
 
 
-def audit_html(job: JobView) -> Markup:
-    """A job of the kind audit: its progress while it runs, its verdict when it has one."""
-    parts = [job_html(job)]
-    if job.result is not None:
-        try:
-            parts.append(_result_html(AuditResult.model_validate(job.result)))
-        except ValidationError:
-            parts.append(note("Its result is of another version and shown as its message alone."))
-    return Markup("".join(parts))
+def audit_result_html(job: JobView) -> Markup:
+    """The result of a job of the kind audit; nothing while it has none."""
+    if job.result is None:
+        return Markup("")
+    try:
+        return _result_html(AuditResult.model_validate(job.result))
+    except ValidationError:
+        return note("Its result is of another version and shown as its message alone.")
 
 
 def _result_html(result: AuditResult) -> Markup:
