@@ -163,7 +163,7 @@ def _power(
         Path | None, typer.Option(help="Recorded rows. Default: those of the bundled model.")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=50, help="Trials a point. Default: 1,000; --quick 200.")
+        int | None, typer.Option(min=50, help="Trials a point. Default: 400; --quick 200.")
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Write detection against tokens as .svg or .png.")
@@ -173,7 +173,7 @@ def _power(
     """False rejection of lossless systems, and detection of real injected faults, against tokens."""
     from specpilot.forcing.power.record import record
     from specpilot.forcing.power.recorded import BUNDLED, read_recording
-    from specpilot.forcing.power.table import TOKENS, power_table
+    from specpilot.forcing.power.table import TOKENS, num_rows, power_table
     from specpilot.forcing.report.power_picture import power_picture
     from specpilot.forcing.rules import Rules
 
@@ -182,14 +182,14 @@ def _power(
     if fresh:
         if recorded is not None:
             raise RequestError("power: got --fresh with --recorded, expected one of them")
-        size = (24, 24, 96) if quick else (220, 48, 160)
+        size = (32, 32, 128) if quick else (220, 32, 160)
         with tempfile.TemporaryDirectory() as folder:
             recording = record(Path(folder) / "recorded.json", *size, Rules())
     else:
         recording = read_recording(recorded or BUNDLED)
     tokens = TOKENS[:4] if quick else TOKENS
-    num_trials = trials or (200 if quick else 1_000)
-    with progress_bar("power", len(tokens) * len(recording.arms)) as advance:
+    num_trials = trials or (200 if quick else 400)
+    with progress_bar("power", num_rows(recording, tokens)) as advance:
         table = power_table(recording, num_trials, tokens=tokens, on_row=advance)
     if picture is not None:
         canvas = power_picture(table)

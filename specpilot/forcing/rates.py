@@ -64,7 +64,8 @@ def rate_test(system: ArmCounts, stock: ArmCounts, *, limit: float, level: float
     else:
         a, b = _variance(ours), _variance(theirs)
         variance = a + b
-        freedom = _welch(a, system.num_requests, b, stock.num_requests)
+        # Rounded down: wider, and the same quantile again and again in simulations.
+        freedom = float(math.floor(_welch(a, system.num_requests, b, stock.num_requests)))
     error = math.sqrt(variance)
     clustered = difference - student_quantile(1 - level, max(1.0, freedom)) * error
     z = NormalDist().inv_cdf(1 - level)

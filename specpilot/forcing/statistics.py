@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 
@@ -31,6 +32,7 @@ def wilson_interval(count: float, trials: float, z: float) -> tuple[float, float
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+@functools.lru_cache(maxsize=4096)
 def student_quantile(share: float, freedom: float) -> float:
     """Quantile of Student's t, 0.5 <= share < 1, freedom >= 1; by bisection of the distribution function."""
     low, high = 0.0, 8.0 * NormalDist().inv_cdf(share) + 1.0

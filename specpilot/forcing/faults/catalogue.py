@@ -58,11 +58,8 @@ def _seventh(size: float) -> Fault:
 
 
 FAULTS = (
-    *(_seventh(size) for size in (0.25, 0.5, 1.0, 2.0, 4.0)),
-    *(
-        Fault(f"bias_one_id_{size:g}", f"logit bias of {size:g} on one frequent id", size, bias={228: size})
-        for size in (1.0, 2.0, 4.0)
-    ),
+    *(_seventh(size) for size in (0.25, 0.5, 1.0, 2.0)),
+    Fault("bias_one_id_2", "logit bias of 2 on one frequent id", 2.0, bias={228: 2.0}),
     Fault(
         "w12_exponent_bit",
         "one exponent bit of one W12 record: a weight 256 times as large",
@@ -76,15 +73,7 @@ FAULTS = (
         "unverified_1_in_1000", "a draft emitted unverified in 1 of 1,000 steps", 0.001, hook="one_too_many"
     ),
     Fault("sibling_state", "GDN state of a sibling, every commit of a draft", 1, TREE, hook="sibling"),
-    Fault(
-        "sibling_state_1_in_50",
-        "GDN state of a sibling, 1 of 50 commits of a draft",
-        50,
-        TREE,
-        hook="sibling",
-    ),
     Fault("stale_conv", "short convolution not updated, every commit of a draft", 1, hook="window"),
-    Fault("stale_conv_1_in_50", "short convolution not updated, 1 of 50 commits", 50, hook="window"),
     Fault("q_pass_token", "tokens of the INT6 Q pass emitted unverified", 1, TWO_LEVELS, hook="q_chain"),
     Fault("temperature_0.02", "temperature 0.02 instead of greedy", 0.02, temperature=0.02),
     Fault("temperature_0.2", "temperature 0.2 instead of greedy", 0.2, temperature=0.2),

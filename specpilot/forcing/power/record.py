@@ -171,8 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--prompts", type=int, default=200, help="Prompts of every fault.")
-    parser.add_argument("--lossless-prompts", type=int, default=48, help="Prompts of every mechanism.")
+    parser.add_argument("--prompts", type=int, default=220, help="Prompts of every fault.")
+    parser.add_argument("--lossless-prompts", type=int, default=32, help="Prompts of every mechanism.")
     parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--only", nargs="*", default=(), help="Arms by name. Default: all.")
     options = parser.parse_args(arguments)

@@ -20,7 +20,7 @@ from specpilot.forcing.power.trials import (
 )
 from specpilot.forcing.statistics import wilson_interval
 
-__all__ = ["FALSE_REJECTION_LIMIT", "IN_REACH", "TOKENS", "power_table"]
+__all__ = ["FALSE_REJECTION_LIMIT", "IN_REACH", "TOKENS", "num_rows", "power_table"]
 
 TOKENS = (2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 FALSE_REJECTION_LIMIT = 0.025
@@ -34,6 +34,12 @@ _SIMULATED = (
     Noise(0.02, 1.0, 2e-3),
     Noise(0.0002, 1.0, 1e-5),
 )
+
+
+def num_rows(recording: Recording, tokens: Sequence[int]) -> int:
+    """Rows of both tables: how often ``on_row`` is called."""
+    sources = len(_measured(recording)) + len(_SIMULATED)
+    return len(tokens) * (sources + len(recording.of_kind("fault")))
 
 
 def power_table(
@@ -107,16 +113,21 @@ def _false_rejection_rows(
         rows.append({"source": source, "tokens": count, "rejected": rates.either} | _by_rule(rates))
         on_row()
 
-    measured = [arm for arm in recording.of_kind("stock", "lossless") if len(arm.rows) >= 16]
-    noisy = [arm for arm in measured if arm.rows[:, 1].any()]
+    measured = _measured(recording)
     for count in tokens:
-        for arm in noisy or measured[:1]:
+        for arm in measured:
             rates = false_rejections(arm, arm, recording.rules, count, num_trials, rng)
             add(f"measured: {arm.name}, resampled twice", count, rates)
         for noise in _SIMULATED:
             rates = simulated_rejections(noise, recording.rules, count, num_trials, rng)
             add(f"simulated: {asdict(noise)}", count, rates)
     return rows
+
+
+def _measured(recording: Recording) -> list[RecordedArm]:
+    """Lossless arms that mismatch somewhere, or else stock alone: an arm without mismatches is never rejected."""
+    arms = [arm for arm in recording.of_kind("stock", "lossless") if len(arm.rows) >= 16]
+    return [arm for arm in arms if arm.rows[:, 1].any()] or arms[:1]
 
 
 def _by_rule(rates: Rejections) -> dict[str, float]:

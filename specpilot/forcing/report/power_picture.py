@@ -66,9 +66,14 @@ def _panel(
         places = [(x(count), y(share)) for count, share in sorted(line)]
         canvas.line(places, colour, 2, dash=number >= len(_COLOURS))
         ends.append((places[-1][1], name, colour))
-    at = float(_TOP)
-    for end, name, colour in sorted(ends):
-        at = max(at + 15, end + 4)
-        at = min(at, low + 4) if len(ends) < 3 else at
+    ends.sort()
+    places_of = [end + 4 for end, _, _ in ends]
+    for i in range(1, len(places_of)):
+        places_of[i] = max(places_of[i], places_of[i - 1] + 15)
+    # Down from the first label, then up again from the axis: labels keep their distance and stay inside.
+    places_of[-1] = min(places_of[-1], low + 4.0)
+    for i in reversed(range(len(places_of) - 1)):
+        places_of[i] = min(places_of[i], places_of[i + 1] - 15)
+    for (end, name, colour), at in zip(ends, places_of, strict=True):
         canvas.line([(right, end), (right + 12, at - 4)], colour)
         canvas.text(right + 16, at, name, 11, colour=colour)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from specpilot.errors import ConfigError
+from specpilot.forcing.faults.catalogue import FAULTS, ROUNDED
+from specpilot.forcing.power.lossless import LOSSLESS
 from specpilot.forcing.power.recorded import RecordedArm, Recording, read_recording
 from specpilot.forcing.power.table import power_table
 from specpilot.forcing.power.trials import GPU_NOISE, simulated_rejections
@@ -79,3 +81,20 @@ def test_recordings_are_read_back_and_others_refused(recording, tmp_path):
     path.write_text(path.read_text().replace('"version": 1', '"version": 9', 1))
     with pytest.raises(ConfigError, match="no recording"):
         read_recording(path)
+
+
+def test_what_is_shipped_holds_every_fault_and_every_mechanism():
+    shipped = read_recording()
+    assert {one.name for one in shipped.of_kind("fault")} == {fault.name for fault in FAULTS}
+    assert {one.name for one in shipped.of_kind("lossless")} == {arm.name for arm in LOSSLESS} | {
+        ROUNDED.name
+    }
+    assert all(one.verdict["passed"] is True for one in shipped.of_kind("lossless"))
+    rejected = {one.name for one in shipped.of_kind("fault") if one.verdict["passed"] is False}
+    assert {
+        "bias_every_7th_2",
+        "accept_off_by_one",
+        "sibling_state",
+        "stale_conv",
+        "w12_exponent_bit",
+    } <= rejected
