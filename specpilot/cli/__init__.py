@@ -19,6 +19,7 @@ import specpilot
 from specpilot.cli import (
     bench,
     conformance,
+    controller,
     demo,
     forcing,
     generate,
@@ -51,6 +52,7 @@ conformance.add_to(_app)
 profiles.add_to(_app)
 forcing.add_to(_app)
 requests.add_to(_app)
+controller.add_to(_app)
 w12.add_to(_app)
 
 

@@ -14,6 +14,7 @@ from specpilot.bench.demo_prompts import DEMO_PROMPTS
 from specpilot.bench.pairs import BenchOptions, run_pairs
 from specpilot.bench.provenance import find_commit, find_versions, hash_chat_template
 from specpilot.bench.rows import ROW_VERSION, BenchSummary, summarise
+from specpilot.cli import bench_compare
 from specpilot.cli.options import (
     BuilderName,
     CertifiedHeadFlag,
@@ -48,10 +49,14 @@ __all__ = ["add_to"]
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("bench")(_bench)
+    group = typer.Typer(rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(_bench)
+    bench_compare.add_to(group)
+    app.add_typer(group, name="bench")
 
 
 def _bench(
+    context: typer.Context,
     requests: Annotated[
         Path | None,
         typer.Option(help="JSON lines with 'prompt' or 'turns'. Default with --best: built-in prompts."),
@@ -90,8 +95,10 @@ def _bench(
     prompt_rows: PromptRows = None,
     num_threads: Threads = None,
     json: Json = False,
-) -> Outcome:
+) -> Outcome | None:
     """Accept length, rates and speed-up. In judge mode, greedy answers that differ are a failure."""
+    if context.invoked_subcommand is not None:
+        return None
     if best:
         is_plain = (builder, nodes, positions, cost_aware, gdn_form) == ("chain", None, None, False, "path")
         is_plain &= not (q_weights or q_gate or certified_head or node_budget or drafter_blocks)

@@ -25,6 +25,7 @@ __all__ = [
     "Profile",
     "Switch",
     "TargetChoice",
+    "TunedStock",
 ]
 
 SCHEMA_VERSION: Final = 1
@@ -147,6 +148,31 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class TunedStock:
+    """The fastest upstream options of a recorded sweep: what a candidate must be compared with.
+
+    Attributes
+    ----------
+    options
+        Drafted ``positions`` of the drafter's chain; empty: as the drafter was trained.
+    swept
+        Every configuration tried and its speed-up over plain decoding.
+    """
+
+    drafter: str
+    speedup_over_ar: float
+    swept: Mapping[str, float]
+    source: str
+    options: Mapping[Literal["positions"], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.swept or self.speedup_over_ar < max(self.swept.values()):
+            raise ConfigError(
+                f"stock: got a speed-up of {self.speedup_over_ar}, expected the largest of its sweep {dict(self.swept)}"
+            )
+
+
+@dataclass(frozen=True)
 class Profile:
     """One row: ``name`` is its path below the profiles folder, without the suffix.
 
@@ -164,6 +190,7 @@ class Profile:
     switch: Switch
     evidence: Evidence
     mechanisms: tuple[MechanismChoice, ...] = ()
+    stock: TunedStock | None = None
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA_VERSION:
@@ -186,9 +213,9 @@ class Profile:
 
     @property
     def profile_id(self) -> str:
-        """``sha256-`` and 16 hex digits of what runs; titles, evidence and the name do not enter."""
+        """``sha256-`` and 16 hex digits of what runs; titles, evidence, stock and the name do not enter."""
         content = self.content()
-        for key in ("name", "title", "evidence"):
+        for key in ("name", "title", "evidence", "stock"):
             del content[key]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return f"sha256-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

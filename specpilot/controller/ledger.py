@@ -1,0 +1,172 @@
+"""The ledger: everything the controller did and decided, append only, each entry chained to the one before.
+
+One SQLite file in WAL mode with ``synchronous=FULL``: an entry whose ``append`` has returned survives a process or a
+machine that stops at any point. The controller keeps no other state; it reads the ledger when it starts.
+
+File format, version 1 (``user_version``): table ``entries`` (seq, at, actor, kind, detail as JSON, previous_hash,
+hash).
+Export, version 1: JSON lines, a header with the number of entries and the last hash, then the entries.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from specpilot.errors import ConfigError
+from specpilot.hash_chain import GENESIS_HASH, ChainState, Link, link_hash, verify_chain
+
+__all__ = ["Entry", "Ledger", "LedgerError", "read_export"]
+
+_VERSION: Final = 1
+_FORMAT: Final = "specpilot-ledger"
+_TABLE = """
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, at TEXT NOT NULL, actor TEXT NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL,
+    previous_hash TEXT NOT NULL, hash TEXT NOT NULL
+);
+CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger is append only'); END;
+CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger is append only'); END;
+"""
+
+
+class LedgerError(ConfigError):
+    """The ledger was changed, cut, or is none."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line. ``at`` is UTC, ISO 8601; ``actor`` who asked."""
+
+    seq: int
+    at: str
+    actor: str
+    kind: str
+    detail: dict[str, Any]
+    previous_hash: str
+    hash: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the hash covers."""
+        return {"seq": self.seq, "at": self.at, "actor": self.actor, "kind": self.kind, "detail": self.detail}
+
+    def as_json(self) -> dict[str, Any]:
+        return self.fields | {"previous_hash": self.previous_hash, "hash": self.hash}
+
+
+class Ledger:
+    """Thread rule: any thread, one at a time.
+
+    Raises
+    ------
+    LedgerError
+        The file is no ledger, of another version, or its chain is broken.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.path, self._now, self._lock = path, now, threading.Lock()
+        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10.0)
+        try:
+            for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+                self._connection.execute(f"PRAGMA {pragma}")
+            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+            if version == 0:
+                self._connection.executescript(f"BEGIN;{_TABLE}PRAGMA user_version={_VERSION};COMMIT;")
+            elif version != _VERSION:
+                raise LedgerError(f"ledger {path}: got version {version}, expected {_VERSION}")
+            state = self.verify()
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise LedgerError(f"ledger {path}: {error}; expected a file that a controller made") from None
+        except LedgerError:
+            self._connection.close()
+            raise
+        if not state.is_intact:
+            self._connection.close()
+            raise LedgerError(f"ledger {path}: {state.message}; restore it from an export")
+
+    def append(self, actor: str, kind: str, **detail: Any) -> Entry:
+        """Add one entry; it is durable when this returns. ``detail`` must be JSON."""
+        text = json.dumps(detail, sort_keys=True, allow_nan=False)
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                last = self._connection.execute(
+                    "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
+                ).fetchone()
+                seq, previous = (1, GENESIS_HASH) if last is None else (last[0] + 1, last[1])
+                draft = Entry(seq, self._now().isoformat(), actor, kind, json.loads(text), previous, "")
+                digest = link_hash(previous, draft.fields)
+                self._connection.execute(
+                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (seq, draft.at, actor, kind, text, previous, digest),
+                )
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        return Entry(**{**draft.__dict__, "hash": digest})
+
+    def entries(self) -> list[Entry]:
+        """All, oldest first."""
+        with self._lock:
+            rows = self._connection.execute("SELECT * FROM entries ORDER BY seq").fetchall()
+        return [Entry(row[0], row[1], row[2], row[3], json.loads(row[4]), row[5], row[6]) for row in rows]
+
+    def verify(self, receipt: tuple[int, str] | None = None) -> ChainState:
+        """Recompute all hashes; with ``receipt``, a (seq, hash) somebody kept, also that this entry still stands.
+
+        A ledger that was cut at its end or written anew is consistent in itself: only a receipt shows it.
+        """
+        entries = self.entries()
+        state = verify_chain(_links(entries))
+        if state.is_intact and receipt is not None:
+            seq, digest = receipt
+            if not (1 <= seq <= len(entries) and entries[seq - 1].hash == digest):
+                return ChainState(state.num_links, state.head_hash, first_bad_seq=seq)
+        return state
+
+    def export(self, path: Path) -> None:
+        entries = self.entries()
+        head = entries[-1].hash if entries else GENESIS_HASH
+        header = {"format": _FORMAT, "version": _VERSION, "num_entries": len(entries), "head_hash": head}
+        lines = [header, *(entry.as_json() for entry in entries)]
+        path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines), encoding="utf-8")
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def read_export(path: Path) -> list[Entry]:
+    """Entries of an export, checked.
+
+    Raises
+    ------
+    LedgerError
+        It is no export, of another version, or an entry is missing or changed.
+    """
+    try:
+        header, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        entries = [Entry(**row) for row in rows]
+        kind = (header["format"], header["version"])
+        expected = (header["num_entries"], header["head_hash"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LedgerError(f"ledger export {path}: cannot be read: {error}") from None
+    if kind != (_FORMAT, _VERSION):
+        raise LedgerError(f"ledger export {path}: got {kind}, expected {(_FORMAT, _VERSION)}")
+    state = verify_chain(_links(entries))
+    if not state.is_intact or (state.num_links, state.head_hash) != expected:
+        raise LedgerError(f"ledger export {path}: {state.message}; its header says {expected[0]} entries")
+    return entries
+
+
+def _links(entries: list[Entry]) -> Iterator[Link]:
+    return (Link(entry.seq, entry.previous_hash, entry.hash, entry.fields) for entry in entries)

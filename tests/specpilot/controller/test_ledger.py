@@ -1,0 +1,75 @@
+"""The ledger: a chain that shows every change, and survives a process that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specpilot.controller.ledger import Ledger, LedgerError, read_export
+
+WRITER = """
+import sys
+from pathlib import Path
+from specpilot.controller.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+for number in range(10 ** 6):
+    entry = ledger.append("test", "entry", number=number, filling="x" * 2000)
+    print(entry.seq, entry.hash, flush=True)
+"""
+
+
+def test_entries_come_back_and_are_chained(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    made = [ledger.append("user 1", "kind", value=number) for number in range(3)]
+    ledger.close()
+    again = Ledger(tmp_path / "ledger")
+    assert again.entries() == made
+    assert made[2].previous_hash == made[1].hash
+    assert again.verify((2, made[1].hash)).is_intact
+    again.export(tmp_path / "export")
+    assert read_export(tmp_path / "export") == made
+
+
+def test_sql_can_neither_change_nor_remove(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger").append("user 1", "kind")
+    for statement in ("UPDATE entries SET kind = 'x'", "DELETE FROM entries"):
+        with (
+            sqlite3.connect(tmp_path / "ledger") as connection,
+            pytest.raises(sqlite3.DatabaseError, match="append"),
+        ):
+            connection.execute(statement)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, but long enough to be taken for one" * 50)
+    with pytest.raises(LedgerError):
+        Ledger(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "later") as connection:
+        connection.execute("PRAGMA user_version=9")
+    with pytest.raises(LedgerError, match="version 9"):
+        Ledger(tmp_path / "later")
+    (tmp_path / "export").write_text("{}\n")
+    with pytest.raises(LedgerError):
+        read_export(tmp_path / "export")
+
+
+@pytest.mark.parametrize("num_seen", [1, 40])
+def test_a_killed_writer_loses_nothing_it_confirmed(tmp_path: Path, num_seen: int) -> None:
+    path = tmp_path / "ledger"
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    confirmed = [process.stdout.readline().split() for _ in range(num_seen)]
+    os.kill(process.pid, signal.SIGKILL)
+    confirmed += [line.split() for line in process.stdout.read().splitlines() if len(line.split()) == 2]
+    process.wait()
+    ledger = Ledger(path)
+    seq, digest = confirmed[-1]
+    assert ledger.verify((int(seq), digest)).is_intact
+    assert len(ledger.entries()) >= int(seq)
+    assert ledger.append("test", "after").seq == len(ledger.entries())
