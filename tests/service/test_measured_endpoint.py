@@ -55,6 +55,7 @@ def test_whole_answers_carry_ids_only_when_asked(server: LiveServer) -> None:
     plain = server.client.post("/v1/completions", json=body).json()["choices"][0]
     asked = server.client.post("/v1/completions", json=body | {"return_token_ids": True}).json()["choices"][0]
     assert "token_ids" not in plain
+    assert asked.pop("prompt_token_ids") == list(PROMPT.prompt_ids)
     assert asked.pop("token_ids") and asked == plain
 
 

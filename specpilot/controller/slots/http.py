@@ -103,7 +103,7 @@ def _pieces(response: http.client.HTTPResponse) -> Iterator[Piece]:
             num_steps = report["num_steps"]
         for choice in event["choices"]:
             ids = choice.get("token_ids")
-            if ids is None and (choice.get("text") or not choice.get("finish_reason")):
+            if ids is None and choice.get("text"):
                 raise EngineError("server: got no token_ids; it must know return_token_ids")
             reason = choice.get("finish_reason") or reason
             if ids:
