@@ -95,7 +95,12 @@ def _verify(
     """Recompute all hashes."""
     from specpilot.controller.ledger import Ledger, read_export
 
-    if export.read_bytes()[:16] != b"SQLite format 3\0":
+    try:
+        with export.open("rb") as file:
+            is_ledger = file.read(16) == b"SQLite format 3\0"
+    except OSError as error:
+        raise RequestError(f"verify: cannot read {export}: {error.strerror}") from None
+    if not is_ledger:
         entries = read_export(export)
         report = {
             "is_intact": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from specpilot.cli import main
 from specpilot.controller.ledger import Ledger, LedgerError, read_export
 
 WRITER = """
@@ -73,3 +75,19 @@ def test_a_killed_writer_loses_nothing_it_confirmed(tmp_path: Path, num_seen: in
     assert ledger.verify((int(seq), digest)).is_intact
     assert len(ledger.entries()) >= int(seq)
     assert ledger.append("test", "after").seq == len(ledger.entries())
+
+
+def test_the_command_sees_a_ledger_that_was_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    entries = [ledger.append("user 1", "kind") for _ in range(3)]
+    ledger.close()
+    path, receipt = str(tmp_path / "ledger"), f"{entries[2].seq}:{entries[2].hash}"
+    export = str(tmp_path / "export")
+    assert main(["controller", "verify", path, "--receipt", receipt, "--write-export", export, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["head_hash"] == entries[2].hash
+    assert main(["controller", "verify", export]) == 0
+    with sqlite3.connect(path) as connection:
+        connection.executescript("DROP TRIGGER no_delete; DELETE FROM entries WHERE seq = 3;")
+    assert main(["controller", "verify", path]) == 0
+    assert main(["controller", "verify", path, "--receipt", receipt]) == 1
+    assert main(["controller", "verify", str(tmp_path / "absent")]) == 2
