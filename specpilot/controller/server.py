@@ -103,6 +103,8 @@ class Server:
         command = message.pop("command", None)
         if command not in allowed:
             raise RequestError(f"command: got {command!r}, expected one of: {', '.join(allowed)}")
+        if command == "close" and "direction" not in message and user not in self._operators:
+            raise RequestError("close: an agent closes directions, the operator the round; name a direction")
         for name in ("system", "candidate", "stock"):
             if name in message:
                 message[name] = self._take_system(message[name])

@@ -64,6 +64,8 @@ def test_agents_may_neither_open_nor_seal(tmp_path: Path) -> None:
         for command in ("open", "seal", "ledger", "__init__"):
             with pytest.raises(RequestError, match="expected one of"):
                 call(path, command)
+        with pytest.raises(RequestError, match="name a direction"):
+            call(path, "close")
         assert call(path, "status")["num_entries"] == 0
 
 
