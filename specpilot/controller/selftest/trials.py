@@ -48,7 +48,7 @@ class Outcome:
     reasons: tuple[str, ...]
 
 
-def make_sets(truth: Truth, *, development_tokens: int = 64, sealed_tokens: int = 256) -> Sets:
+def make_sets(truth: Truth, *, development_tokens: int = 64, sealed_tokens: int = 192) -> Sets:
     """The repository's requests: development ones, and half of the sealed ones each for hidden and sealed.
 
     Answers stop early so that the test is short: what matters is that sealed ones may be longer.

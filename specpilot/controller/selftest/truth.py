@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from specpilot.engines.base import Engine, GenerateRequest, SamplingParams
+from specpilot.forcing import Answer, Scorer, ScorerDescription
 from specpilot.forcing.scorers.engine import EngineScorer
+from specpilot.forcing.scores import TokenScores
 
-__all__ = ["BIAS", "BIAS_EVERY", "Truth"]
+__all__ = ["BIAS", "BIAS_EVERY", "RememberingScorer", "Truth"]
 
 BIAS, BIAS_EVERY = 2.0, 7
 _CONCURRENCY = 8
+
+
+class RememberingScorer:
+    """Scores every answer once; most systems of the test give the same ones."""
+
+    def __init__(self, inner: Scorer) -> None:
+        self._inner = inner
+        self._scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TokenScores] = {}
+
+    def describe(self) -> ScorerDescription:
+        return self._inner.describe()
+
+    def score(
+        self, answers: Sequence[Answer], on_scored: Callable[[int], None] = lambda num_tokens: None
+    ) -> list[TokenScores]:
+        keys = [(tuple(one.prompt_ids), tuple(one.output_ids)) for one in answers]
+        missing = {key: one for key, one in zip(keys, answers, strict=True) if key not in self._scores}
+        if missing:
+            scored = self._inner.score(list(missing.values()), on_scored)
+            self._scores.update(zip(missing, scored, strict=True))
+        return [self._scores[key] for key in keys]
+
+    def rescore(self, ids: Sequence[int], index: int) -> tuple[int, float]:
+        return self._inner.rescore(ids, index)
+
+    def continue_greedily(self, ids: Sequence[int], num_tokens: int) -> list[int]:
+        return self._inner.continue_greedily(ids, num_tokens)
 
 
 class Truth:
@@ -19,7 +48,7 @@ class Truth:
 
     def __init__(self, engine: Engine, *, ignore_eos: bool = False) -> None:
         self.engine, self._ignore_eos = engine, ignore_eos
-        self.scorer = EngineScorer(engine)
+        self.scorer = RememberingScorer(EngineScorer(engine))
         about = engine.describe()
         self.eos_id = about.eos_ids[0]
         self._bias = {token_id: BIAS for token_id in range(0, about.vocab_size, BIAS_EVERY)}
