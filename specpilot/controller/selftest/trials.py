@@ -25,7 +25,7 @@ from specpilot.requests.sources import bundled_requests
 
 __all__ = ["Outcome", "Sets", "make_controller", "make_sets", "mine_noise", "run_candidate"]
 
-_RULES = Rules(min_requests=8, min_tokens=400)
+_RULES = Rules(min_requests=8, min_tokens=250)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Outcome:
     reasons: tuple[str, ...]
 
 
-def make_sets(truth: Truth, *, development_tokens: int = 64, sealed_tokens: int = 192) -> Sets:
+def make_sets(truth: Truth, *, development_tokens: int = 40, sealed_tokens: int = 512) -> Sets:
     """The repository's requests: development ones, and half of the sealed ones each for hidden and sealed.
 
     Answers stop early so that the test is short: what matters is that sealed ones may be longer.
