@@ -49,7 +49,7 @@ __device__ __forceinline__ void write16(uint32_t to, uint32_t a, uint32_t b, uin
 // Weights are read once: they need no place in L1.
 __device__ __forceinline__ uint4 load_weights(const uint4* p) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }

@@ -11,7 +11,6 @@ __all__ = ["Kernel", "Plan", "plan_product"]
 
 _MULTIPROCESSORS = 132
 _MANY_RECORDS = 100_000
-_FEW_RECORDS = 5_000
 _LARGEST_CLUSTER = 8
 
 
@@ -19,16 +18,16 @@ class Kernel(IntEnum):
     """Numbers of the C interface (``sm90.cu``)."""
 
     FEW_ROWS = 0
-    """Blocks of 16 rows of W, plain loads."""
+    """Blocks, or clusters of two, of 16 rows of W; plain loads."""
     SPLIT_RING = 1
-    """The blocks of a cluster share the columns of one or two row tiles; bulk copies."""
+    """The blocks of a cluster share the columns of one row tile (up to 16 rows of x) or two; bulk copies."""
     STREAM = 2
     """All records in equal stretches for as many blocks as run at once; bulk copies."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A kernel, and how many blocks share the columns of a row tile (1 except for ``SPLIT_RING``)."""
+    """A kernel, and how many blocks share the columns of the same rows of W."""
 
     kernel: Kernel
     split: int = 1
@@ -45,15 +44,17 @@ def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
     The same on every device and for all numbers of rows of a class (1 to 8, 9 to 16, 17 to 64): sums keep their order.
     """
     row_tiles, column_tiles = num_records(shape)
-    records = row_tiles * column_tiles
-    if shape[1] % RECORD_COLUMNS or records >= _MANY_RECORDS:
+    if shape[1] % RECORD_COLUMNS or row_tiles * column_tiles >= _MANY_RECORDS:
         return Plan(Kernel.STREAM)
     if num_rows <= 8:
-        return Plan(Kernel.FEW_ROWS)
+        # Two blocks for the same 16 rows, where all then still run at once: no multiprocessor has many more than another.
+        return Plan(Kernel.FEW_ROWS, 2 if 16 * row_tiles <= 6 * _MULTIPROCESSORS else 1)
     if num_rows <= 16:
-        if _MULTIPROCESSORS // 2 < row_tiles <= _MULTIPROCESSORS:
-            return Plan(Kernel.SPLIT_RING)
-        return Plan(Kernel.FEW_ROWS if records < _FEW_RECORDS else Kernel.STREAM)
+        if 16 * row_tiles <= 5 * _MULTIPROCESSORS:
+            return Plan(Kernel.FEW_ROWS, 2)
+        if row_tiles > _MULTIPROCESSORS:
+            return Plan(Kernel.STREAM)
+        return Plan(Kernel.SPLIT_RING, 2 if 2 * row_tiles <= _MULTIPROCESSORS else 1)
     pairs = -(-row_tiles // 2)
     if pairs > _MULTIPROCESSORS // 2:
         return Plan(Kernel.STREAM)

@@ -51,6 +51,8 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
   constexpr bool kByWarps = N <= 16;
   const uint32_t ring = shared_address(shared), full = shared_address(barriers), empty = full + 8 * STAGES;
   const int lane = threadIdx.x & 31, warp = warp_index();
+  // Its first use would otherwise wait for it.
+  if (threadIdx.x == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
   const int groups = (args.row_tiles + TILES - 1) / TILES;
 
   // Units: a group of row tiles times a record's columns.

@@ -10,6 +10,7 @@ namespace {
 using namespace w12;
 
 constexpr int kMostDevices = 64;
+constexpr int kManyRowTiles = 200;  // from here on larger blocks are faster
 enum Kernel { kFewRows, kSplitRing, kStream };  // specpilot_kernels/w12_gemm/plan.py
 
 // What is asked once for a device, and for each kernel on it.
@@ -66,14 +67,29 @@ cudaError_t map_of(const Arguments& args, int rows, CUtensorMap* map) {
   return cudaSuccess;
 }
 
-template <int T, int SUB, int WARPS, int AHEAD, int BLOCKS>
+// One after the other, in clusters of `split` blocks.
+template <auto KERNEL, class... Parameters>
+cudaError_t launch(int blocks, int threads, int bytes, int split, cudaStream_t stream, const Parameters&... parameters) {
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {unsigned(split), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = split > 1;
+  return cudaLaunchKernelEx(&config, KERNEL, parameters...);
+}
+
+template <int T, int WARPS, int BLOCKS, int SPLIT>
 cudaError_t few_rows(const Device& device, const Arguments& args, cudaStream_t stream) {
-  using F = FewRows<T, SUB, WARPS, AHEAD>;
+  using F = FewRows<T, 1, WARPS, 2, SPLIT>;
   if (args.k % kRecordColumns) return cudaErrorInvalidValue;
-  constexpr auto kKernel = w12_few_rows<T, SUB, WARPS, AHEAD, BLOCKS>;
+  constexpr auto kKernel = w12_few_rows<T, 1, WARPS, 2, BLOCKS, SPLIT>;
   if (cudaError_t error = prepare<kKernel, F::kThreads, F::kBytes, 1>(device); error != cudaSuccess) return error;
-  kKernel<<<(args.n + F::kRows - 1) / F::kRows, F::kThreads, F::kBytes, stream>>>(args);
-  return cudaGetLastError();
+  return launch<kKernel>((args.n + F::kRows - 1) / F::kRows * SPLIT, F::kThreads, F::kBytes, SPLIT, stream, args);
 }
 
 template <int N, int TILES, int STAGES, int BLOCKS, bool STREAM>
@@ -84,30 +100,22 @@ cudaError_t ring(const Device& device, const Arguments& args, int split, cudaStr
   CUtensorMap map;
   if (cudaError_t error = map_of(args, N, &map); error != cudaSuccess) return error;
   const int groups = (args.row_tiles + TILES - 1) / TILES;
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {unsigned(split), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = STREAM ? min(device.multiprocessors * BLOCKS, groups * args.k_tiles) : groups * split;
-  config.blockDim = R::kThreads;
-  config.dynamicSmemBytes = R::kBytes;
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = STREAM ? 0 : 1;
-  return cudaLaunchKernelEx(&config, kKernel, args, map);
+  const int blocks = STREAM ? min(device.multiprocessors * BLOCKS, groups * args.k_tiles) : groups * split;
+  return launch<kKernel>(blocks, R::kThreads, R::kBytes, split, stream, args, map);
 }
 
 cudaError_t run(Kernel kernel, int split, const Device& d, const Arguments& args, cudaStream_t s) {
   if (kernel == kFewRows) {
-    if (args.m <= 8) return few_rows<1, 1, 8, 2, 3>(d, args, s);
-    return args.m <= 16 ? few_rows<2, 1, 8, 2, 3>(d, args, s) : cudaErrorInvalidValue;
+    if (args.m > 16) return cudaErrorInvalidValue;
+    if (args.m > 8) return split == 2 ? few_rows<2, 4, 5, 2>(d, args, s) : cudaErrorInvalidValue;
+    if (split == 2) return few_rows<1, 4, 6, 2>(d, args, s);
+    return args.row_tiles > kManyRowTiles ? few_rows<1, 8, 3, 1>(d, args, s) : few_rows<1, 6, 4, 1>(d, args, s);
   }
   if (kernel == kSplitRing) {
-    if (args.m <= 8) return ring<8, 1, 4, 3, false>(d, args, split, s);
     if (args.m <= 16) return ring<16, 1, 4, 3, false>(d, args, split, s);
-    if (args.m <= 32) return ring<32, 2, 6, 1, false>(d, args, split, s);
-    if (args.m <= 48) return ring<48, 2, 6, 1, false>(d, args, split, s);
-    return ring<64, 2, 6, 1, false>(d, args, split, s);
+    if (args.m <= 32) return ring<32, 2, 5, 1, false>(d, args, split, s);
+    if (args.m <= 48) return ring<48, 2, 5, 1, false>(d, args, split, s);
+    return ring<64, 2, 5, 1, false>(d, args, split, s);
   }
   if (args.m <= 8) return ring<8, 1, 4, 3, true>(d, args, 1, s);
   if (args.m <= 16) return ring<16, 1, 4, 3, true>(d, args, 1, s);
@@ -118,7 +126,7 @@ cudaError_t run(Kernel kernel, int split, const Device& d, const Arguments& args
 
 }  // namespace
 
-// plan: the kernel, and times 16 the number of blocks that share a row tile's columns (kSplitRing). partials has room for
+// plan: the kernel, and times 16 the number of blocks that share the same rows' columns. partials has room for
 // 3 * multiprocessors * 32 * 256 numbers, flags for 3 * multiprocessors, all zero. Returns a cudaError_t.
 extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes,
                                        const void* starts, const void* x, void* y, void* partials, void* flags, int n,
@@ -138,7 +146,7 @@ extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, c
                        m,
                        (k + kRecordColumns - 1) / kRecordColumns,
                        (n + kRecordRows - 1) / kRecordRows};
-  if (m < 1 || m > 64 || n < 1 || k < 8 || k % 8 || kernel > kStream || (kernel == kSplitRing && (split < 1 || split > 8)))
+  if (m < 1 || m > 64 || n < 1 || k < 8 || k % 8 || kernel > kStream || split < 1 || split > 8)
     return cudaErrorInvalidValue;
   Device device;
   if (cudaError_t error = current_device(&device); error != cudaSuccess) return error;
