@@ -113,6 +113,8 @@ def test_reference_is_the_product_of_the_decoded_weight() -> None:
         (16, (34816, 5120), Plan(Kernel.STREAM)),
         (32, (5120, 17408), Plan(Kernel.SPLIT_RING, 4)),
         (64, (16384, 5120), Plan(Kernel.SPLIT_RING, 2)),
+        (32, (8192, 3840), Plan(Kernel.SPLIT_RING, 2)),
+        (32, (3840, 4096), Plan(Kernel.SPLIT_RING, 8)),
         (64, (34816, 5120), Plan(Kernel.STREAM)),
         (32, (128, 64), Plan(Kernel.SPLIT_RING, 1)),
     ],

@@ -47,7 +47,7 @@ def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
     if shape[1] % RECORD_COLUMNS or row_tiles * column_tiles >= _MANY_RECORDS:
         return Plan(Kernel.STREAM)
     if num_rows <= 8:
-        # Two blocks for the same 16 rows, where all then still run at once: no multiprocessor has many more than another.
+        # Two blocks for the same 16 rows, where all then run at once: no multiprocessor has many more than another.
         return Plan(Kernel.FEW_ROWS, 2 if 16 * row_tiles <= 6 * _MULTIPROCESSORS else 1)
     if num_rows <= 16:
         if 16 * row_tiles <= 5 * _MULTIPROCESSORS:
@@ -58,7 +58,12 @@ def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
     pairs = -(-row_tiles // 2)
     if pairs > _MULTIPROCESSORS // 2:
         return Plan(Kernel.STREAM)
-    split = 1  # a power of two: such clusters fill a group of multiprocessors
-    while 2 * split <= min(_MULTIPROCESSORS // pairs, column_tiles, _LARGEST_CLUSTER):
+    split = 1
+    while 2 * split <= min(column_tiles, _LARGEST_CLUSTER) and 2 * split * pairs <= _most_blocks(2 * split):
         split *= 2
     return Plan(Kernel.SPLIT_RING, split)
+
+
+def _most_blocks(cluster: int) -> int:
+    """Blocks that run at once, one a multiprocessor: larger clusters leave some of a group of multiprocessors idle."""
+    return _MULTIPROCESSORS if cluster <= 2 else 120
