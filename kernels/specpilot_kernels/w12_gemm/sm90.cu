@@ -146,7 +146,8 @@ extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, c
                        m,
                        (k + kRecordColumns - 1) / kRecordColumns,
                        (n + kRecordRows - 1) / kRecordRows};
-  if (m < 1 || m > 64 || n < 1 || k < 8 || k % 8 || kernel > kStream || split < 1 || split > 8)
+  const bool is_aligned = reinterpret_cast<uintptr_t>(x) % 16 == 0;  // copies of 16 bytes
+  if (!is_aligned || m < 1 || m > 64 || n < 1 || k < 8 || k % 8 || kernel > kStream || split < 1 || split > 8)
     return cudaErrorInvalidValue;
   Device device;
   if (cudaError_t error = current_device(&device); error != cudaSuccess) return error;
