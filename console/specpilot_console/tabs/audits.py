@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gradio as gr
 
+from specpilot_console.audit_view import audit_result_html
 from specpilot_console.client import Session
 from specpilot_console.frame import Frame
-from specpilot_console.markup import Markup
+from specpilot_console.job_view import job_html
+from specpilot_console.markup import Markup, heading
 from specpilot_console.tabs.part import PartAction, build_part, verdicts_html
+from specpilot_service.schemas.admin_jobs import JobList
 
 __all__ = ["build"]
 
@@ -25,4 +28,9 @@ def build(frame: Frame) -> None:
 
 
 def _show_verdicts(session: Session) -> Markup:
-    return verdicts_html(session, "audit")
+    """The newest audit, live and with its result, then what gates said."""
+    newest = [
+        Markup(heading(f"Audit {job.id}") + job_html(job) + audit_result_html(job))
+        for job in session.fetch(JobList, "audits.list", query={"limit": 1}).jobs
+    ]
+    return Markup("".join([*newest, verdicts_html(session, "audit")]))
