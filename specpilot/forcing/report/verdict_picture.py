@@ -21,7 +21,7 @@ def verdict_picture(verdicts: Mapping[str, Verdict]) -> Canvas:
     """
     named = list(verdicts.items())
     has_accuracy = any(verdict.accuracy for verdict in verdicts.values())
-    rates_width = max(330, _LEFT + _STEP * len(named) + 30)
+    rates_width = max(430, _LEFT + _STEP * len(named) + 30)
     accuracy_width = 340 if has_accuracy else 0
     canvas = Canvas(rates_width + accuracy_width, 430)
     canvas.text(16, 26, "Token forcing: mismatch rate (95% intervals) and verdict", 15)
