@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from specpilot_kernels.q_gemm.layout import DeviceQ, pack_integers, unpack_integers
-from specpilot_kernels.q_gemm.quantise import quantise_on_device
+from specpilot_kernels.q_gemm import (
+    MAX_ROWS,
+    DeviceQ,
+    q_gemm,
+    q_gemm_reference,
+    quantise_on_device,
+    w12_view_gemm,
+    w12_view_gemm_reference,
+)
+from specpilot_kernels.q_gemm.layout import pack_integers, unpack_integers
+from specpilot_kernels.q_gemm.ops import plan_splits
 from specpilot_kernels.q_weights import NUM_BITS, NumBits
 from specpilot_kernels.q_weights.reference import LARGEST, quantise_reference
 from specpilot_kernels.w12 import encode_w12, view_w12
+from specpilot_kernels.w12.cuda import encode_on_device, to_device
 from specpilot_kernels.w12.layout import slot_of
 from tests.kernels.host_build import build_for_host
-from tests.kernels.w12_cases import draw
+from tests.kernels.w12_cases import draw, needs_gpu, one_hot
 
 SHAPES = [(1, 8), (63, 64), (129, 200)]
 PLACES = np.array([slot_of(n, k) for n in range(128) for k in range(64)])
@@ -93,3 +106,63 @@ def test_the_kernels_view_is_the_codecs(host: ctypes.CDLL) -> None:
     found = run(host.decode_view, encoded.records[0, 0], encoded.bases)
     expected = view_w12(encoded).view(torch.int16).numpy().view(np.uint16)
     assert (found == expected).all()
+
+
+def test_reference_products_are_those_of_the_copies() -> None:
+    weight, x = draw((130, 72), 3), torch.randn(3, 72, generator=torch.Generator().manual_seed(0)).bfloat16()
+    copy = quantise_on_device(weight, 6)
+    expected = x.double() @ (unpack_integers(copy).double() * copy.scales.double()[:, None]).T
+    assert torch.allclose(q_gemm_reference(x, copy), expected, rtol=1e-12, atol=0)
+    assert torch.equal(
+        w12_view_gemm_reference(x, encode_w12(weight)), x.double() @ view_w12(encode_w12(weight)).double().T
+    )
+
+
+def test_splits_do_not_exceed_columns_and_fill_a_gpu() -> None:
+    assert [plan_splits(shape) for shape in ((5120, 6144), (16384, 5120), (248320, 5120), (128, 64))] == [
+        7,
+        2,
+        1,
+        1,
+    ]
+
+
+def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
+    weight, x = draw((130, 72)), torch.zeros(2, 72, dtype=torch.bfloat16)
+    copy, encoded = quantise_on_device(weight, 8), encode_on_device(weight)
+    for call in (lambda: q_gemm(x, copy), lambda: w12_view_gemm(x, encoded)):
+        with pytest.raises(RuntimeError, match="cpu is no CUDA device"):
+            call()
+    fake = DeviceQ(copy.shape, 8, copy.records.to("meta"), copy.scales.to("meta"))
+    assert q_gemm(x.to("meta"), fake).shape == (2, 130)
+    with pytest.raises(ValueError, match=r"expected contiguous bfloat16 \(1 to 32, 72\)"):
+        q_gemm(torch.zeros(MAX_ROWS + 1, 72, dtype=torch.bfloat16), copy)
+
+
+def _product_of(copy: DeviceQ, x: Tensor) -> Tensor:
+    return q_gemm(x, copy)
+
+
+@needs_gpu
+@pytest.mark.parametrize("rows", [1, 8, 9, 17, 32])
+@pytest.mark.parametrize("shape", [*SHAPES, (300, 136), (5120, 640), (14336, 1024)])
+def test_products_on_a_gpu(shape: tuple[int, int], rows: int) -> None:
+    weight = draw(shape, 4)
+    weight[0] = 0.0
+    x, columns = one_hot(rows, shape[1])
+    several = torch.randn(rows, shape[1], generator=torch.Generator().manual_seed(rows)).bfloat16()
+    encoded = encode_w12(weight)
+    copies = [quantise_on_device(weight.cuda(), num_bits) for num_bits in NUM_BITS]
+    dense = [unpack_integers(copy).float().cpu() * copy.scales.cpu()[:, None] for copy in copies]
+    on_device = to_device(encoded, "cuda")
+    cases: list[tuple[Callable[[Tensor], Tensor], Tensor]] = [
+        (lambda x: w12_view_gemm(x, on_device), view_w12(encoded).float())
+    ]
+    cases += [(functools.partial(_product_of, copy), each) for copy, each in zip(copies, dense, strict=True)]
+    for call, expected in cases:
+        assert torch.equal(call(x.cuda()).cpu() + 0.0, expected[:, columns].T.bfloat16() + 0.0)
+        exact = several.double() @ expected.double().T
+        rounded = (several.float() @ expected.T).bfloat16()
+        found = call(several.cuda()).cpu()
+        assert (found - exact).norm() <= 1.05 * (rounded - exact).norm() + 1e-6
+        assert torch.equal(call(several[:1].cuda()).cpu(), found[:1])

@@ -35,39 +35,51 @@ struct Stage {
   static constexpr int kBytes = kRecords + kX;  // multiples of 1,024, as the swizzle of x wants
 };
 
-// Put an escape of these 16 rows into the lane and register it belongs to; a holds steps 2 HALF and 2 HALF + 1.
-template <int HALF>
-__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t entry, int lane) {
-  if (int(entry >> 21 & 31) != lane) return;
-  const uint32_t place = entry >> 17 & 15;  // step, register
-#pragma unroll
-  for (int i = 0; i < 8; ++i)
-    if (place == 8 * HALF + i) a[i / 4][i % 4] = w12::put_half(a[i / 4][i % 4], entry >> 16 & 1, entry & 0xFFFFu);
+// An escape into 16 rows x 32 columns of weights: registers of an even step at `even`, of the odd one after it at `odd`,
+// 16 bytes a lane.
+__device__ __forceinline__ void put_escape(uint32_t entry, uint32_t even, uint32_t odd) {
+  const uint32_t to = (entry >> 19 & 1 ? odd : even) + 16 * (entry >> 21 & 31) + 2 * (entry >> 16 & 7);
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(uint16_t(entry)) : "memory");
 }
 
+// The escapes of steps 2 HALF and 2 HALF + 1 over the registers decoded, by way of shared memory, since registers have no
+// indices. `even` and `odd`: where this warp's words of planes A and E lay, which it has read.
 template <int HALF>
-__device__ __forceinline__ void patch_all(uint32_t (&a)[2][4], uint32_t found, const Arguments& args, int record, int warp, int lane) {
-  if (found == kNone) return;
-  if (found != kSeveral) return patch<HALF>(a, found, lane);
-  const uint32_t last = args.starts[record + 1];
-  for (uint32_t e = args.starts[record]; e < last; e += 32) {
-    const uint32_t mine = e + lane < last ? args.escapes[e + lane] : kNone;
-    uint32_t owned = __ballot_sync(0xFFFFFFFFu, e + lane < last && int(mine >> 26) == warp);
-    for (; owned; owned &= owned - 1) patch<HALF>(a, __shfl_sync(0xFFFFFFFFu, mine, __ffs(owned) - 1), lane);
+__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t found, const Arguments& args, int record, int warp, int lane,
+                                      uint32_t even, uint32_t odd) {
+  if (found == kNone || (found != kSeveral && int(found >> 20 & 1) != HALF)) return;
+  __syncwarp();
+  ptx::write16(even + 16 * lane, make_uint4(a[0][0], a[0][1], a[0][2], a[0][3]));
+  ptx::write16(odd + 16 * lane, make_uint4(a[1][0], a[1][1], a[1][2], a[1][3]));
+  __syncwarp();
+  if (found == kSeveral) {
+    const uint32_t last = args.starts[record + 1];
+    for (uint32_t e = args.starts[record] + lane; e < last; e += 32) {
+      const uint32_t entry = args.escapes[e];
+      if (int(entry >> 26) == warp && int(entry >> 20 & 1) == HALF) put_escape(entry, even, odd);
+    }
+  } else if (lane == 0) {
+    put_escape(found, even, odd);
   }
+  __syncwarp();
+  const uint4 first = ptx::read16(even + 16 * lane), second = ptx::read16(odd + 16 * lane);
+  a[0][0] = first.x, a[0][1] = first.y, a[0][2] = first.z, a[0][3] = first.w;
+  a[1][0] = second.x, a[1][1] = second.y, a[1][2] = second.z, a[1][3] = second.w;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the next copy overwrites what was stored here
 }
 
 // Two steps of one stage: fragments of x are read once for all rows of W.
 template <int HALF, class Format, int N, int FRAGMENTS>
 __device__ __forceinline__ void half_stage(float (&sums)[FRAGMENTS][N / 8][4], const typename Format::Words (&words)[FRAGMENTS],
                                            const typename Format::Row (&rows)[FRAGMENTS], const uint32_t (&found)[FRAGMENTS],
-                                           uint32_t x_at, const Arguments& args, int record, int warp, int lane) {
+                                           uint32_t x_at, uint32_t words_at, const Arguments& args, int record, int warp, int lane) {
   uint32_t a[FRAGMENTS][2][4];
 #pragma unroll
   for (int f = 0; f < FRAGMENTS; ++f) {
     Format::template fragment<2 * HALF>(words[f], rows[f], a[f][0]);
     Format::template fragment<2 * HALF + 1>(words[f], rows[f], a[f][1]);
-    if constexpr (Format::kHasEscapes) patch_all<HALF>(a[f], found[f], args, record, (warp * FRAGMENTS + f) % kWarps, lane);
+    if constexpr (Format::kHasEscapes)
+      patch<HALF>(a[f], found[f], args, record, (warp * FRAGMENTS + f) % kWarps, lane, words_at + 512 * f, words_at + 512 * f + 4096);
   }
 #pragma unroll
   for (int t = 0; t < N / 8; ++t) {
@@ -152,8 +164,9 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
         words[f] = Format::read(at + offset, 32 * (first + f) + lane);
         found[f] = Format::kHasEscapes && is_present ? slots[Format::kHasEscapes ? stage : 0][warp * FRAGMENTS + f] : kNone;
       }
-      half_stage<0, Format, N>(sums, words, rows, found, at + S::kRecords, args, record, warp, lane);
-      half_stage<1, Format, N>(sums, words, rows, found, at + S::kRecords, args, record, warp, lane);
+      const uint32_t words_at = at + offset + 512 * first;
+      half_stage<0, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, record, warp, lane);
+      half_stage<1, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, record, warp, lane);
       __syncwarp();
       if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
       ++record;

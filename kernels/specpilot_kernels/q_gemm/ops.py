@@ -1,0 +1,154 @@
+"""The public functions of the products over cheaper copies of a weight, on CUDA devices."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from specpilot_kernels.device import SupportedDevice, query_device
+from specpilot_kernels.loader import load_library
+from specpilot_kernels.q_gemm.layout import DeviceQ
+from specpilot_kernels.w12.cuda import DeviceW12
+from specpilot_kernels.w12.layout import num_records
+from specpilot_kernels.w12_gemm.arguments import check_rows
+
+__all__ = ["MAX_ROWS", "plan_splits", "q_gemm", "w12_view_gemm"]
+
+MAX_ROWS = 32
+_BLOCKS = 288
+"""As many as leave few of an H200's places for blocks empty, three on each of 132 multiprocessors."""
+_MAX_SPLITS = 7
+
+
+def plan_splits(shape: tuple[int, int]) -> int:
+    """In how many parts the columns of a weight (N, K) are summed, from measurements on an H200.
+
+    It does not depend on the rows of x, and neither do the bits of y.
+    """
+    row_tiles, column_tiles = num_records(shape)
+    return max(1, min(_MAX_SPLITS, column_tiles, _BLOCKS // row_tiles))
+
+
+def q_gemm(x: Tensor, weight: DeviceQ) -> Tensor:
+    """``y[m, n] = scales[n] * sum over k of x[m, k] * q[n, k]``: sums are float32, in one order.
+
+    A row of y has the same bits whatever other rows there are.
+
+    Parameters
+    ----------
+    x : Tensor, bfloat16, (M, K), contiguous, on the weight's device
+        1 to ``MAX_ROWS`` rows; K a multiple of 8.
+    weight
+        :func:`specpilot_kernels.q_gemm.quantise_on_device`.
+
+    Returns
+    -------
+    Tensor, bfloat16, (M, N)
+
+    Raises
+    ------
+    ValueError
+        A shape, dtype, stride or device is not as stated.
+    RuntimeError
+        The device is not Hopper, the kernels are not built, or the launch failed.
+    """
+    check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
+    y: Tensor = _q_product(x, weight.records, weight.scales, weight.num_bits)
+    return y
+
+
+def w12_view_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
+    """y = x V^T with the 8-bit view V of a W12 weight: planes A and E and escapes are read, two thirds of the bytes.
+
+    V is what :func:`specpilot_kernels.w12.view_w12` gives, bit for bit. Arguments, result and errors as
+    :func:`q_gemm`.
+    """
+    check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
+    parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
+    y: Tensor = _view_product(x, *parts, weight.shape[0])
+    return y
+
+
+@custom_op("specpilot::q_gemm", mutates_args=())
+def _q_product(x: Tensor, records: Tensor, scales: Tensor, num_bits: int) -> Tensor:
+    out = x.new_empty(x.shape[0], len(scales))
+    _launch("q_gemm", x, out, num_bits, records.data_ptr(), scales.data_ptr())
+    return out
+
+
+@_q_product.register_fake
+def _(x: Tensor, records: Tensor, scales: Tensor, num_bits: int) -> Tensor:
+    return x.new_empty(x.shape[0], len(scales))
+
+
+@custom_op("specpilot::w12_view_gemm", mutates_args=())
+def _view_product(
+    x: Tensor,
+    records: Tensor,
+    bases: Tensor,
+    slots: Tensor,
+    escapes: Tensor,
+    record_starts: Tensor,
+    num_columns: int,
+) -> Tensor:
+    out = x.new_empty(x.shape[0], num_columns)
+    parts = (records, bases, slots, escapes, record_starts)
+    _launch("w12_view_gemm", x, out, *(part.data_ptr() for part in parts))
+    return out
+
+
+@_view_product.register_fake
+def _(
+    x: Tensor,
+    records: Tensor,
+    bases: Tensor,
+    slots: Tensor,
+    escapes: Tensor,
+    record_starts: Tensor,
+    num_columns: int,
+) -> Tensor:
+    return x.new_empty(x.shape[0], num_columns)
+
+
+def _launch(name: str, x: Tensor, out: Tensor, *first: int) -> None:
+    require_hopper(name, x.device)
+    shape = out.shape[1], x.shape[1]
+    with torch.cuda.device(x.device):
+        code = _function(name)(
+            *first,
+            x.data_ptr(),
+            out.data_ptr(),
+            *shape,
+            x.shape[0],
+            plan_splits(shape),
+            torch.cuda.current_stream(x.device).cuda_stream,
+        )
+    if code:
+        raise RuntimeError(
+            f"{name}: CUDA error {code} for x {tuple(x.shape)} and {shape[0]} columns on {x.device}"
+        )
+
+
+@functools.cache
+def _function(name: str) -> ctypes._NamedFuncPointer:
+    function: ctypes._NamedFuncPointer = getattr(load_library(), f"specpilot_{name}_sm90")
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    first: list[type] = [integer, *[pointer] * 4] if name == "q_gemm" else [pointer] * 7
+    function.argtypes = [*first, *[integer] * 4, pointer]
+    return function
+
+
+@functools.cache
+def require_hopper(name: str, device: torch.device) -> None:
+    """RuntimeError unless the device is one of compute capability 9.0."""
+    if device.type != "cuda":
+        raise RuntimeError(f"{name}: {device} is no CUDA device; expected one of compute capability 9.0")
+    found = query_device(device.index)
+    if not isinstance(found, SupportedDevice):
+        raise RuntimeError(f"{name}: {found.reason}; expected compute capability 9.0")
+    if found.arch != "sm90":
+        raise RuntimeError(f"{name}: {found.name} is {found.arch}; expected compute capability 9.0")
