@@ -16,7 +16,7 @@ from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
 from specpilot_kernels.w12_gemm.arguments import check_rows
 
-__all__ = ["MAX_ROWS", "plan_splits", "q_gemm", "w12_view_gemm"]
+__all__ = ["MAX_ROWS", "plan_splits", "q_gemm", "require_hopper", "w12_view_gemm"]
 
 MAX_ROWS = 32
 _BLOCKS = 288
