@@ -13,7 +13,7 @@ from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device, to_device
 from specpilot_kernels.w12.device_decode import decode_rows
 from specpilot_kernels.w12_gemm.ops import MAX_ROWS, w12_gemm
 
-__all__ = ["ConversionReport", "W12Linear", "convert_"]
+__all__ = ["ConversionReport", "Selection", "W12Linear", "convert_"]
 
 _PARTS = ("records", "bases", "escapes", "record_starts", "slots")
 _TILE_ROWS = 8192
