@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _TONES = {
-    "good": {"applied", "ready", "passed", "runnable", "current", "closed", "ok", "intact"},
+    "good": {"applied", "ready", "passed", "runnable", "current", "closed", "ok", "intact", "succeeded"},
     "bad": {"failed", "rolled_back", "rejected", "open", "revoked", "broken", "wrong GPU", "unreachable"},
     "busy": {
         "pending",
@@ -36,6 +36,9 @@ _TONES = {
         "promoting",
         "rolling_back",
         "backing_off",
+        "queued",
+        "running",
+        "paused",
     },
 }
 

@@ -49,6 +49,12 @@ CSS = """
   border-radius: 8px;
   padding: 9px 13px; font-size: 14px; overflow-wrap: anywhere; }
 .sp-note.sp-bad { border-left-color: #dc2626; } .sp-note.sp-good { border-left-color: #16a34a; }
+.sp-bar { height: 10px; border-radius: 999px; overflow: hidden; margin: 8px 0 4px; position: relative;
+  border: 1px solid var(--border-color-primary); background: var(--background-fill-secondary); }
+.sp-bar > div { height: 100%; background: #2563eb; transition: width .5s; }
+.sp-bar.sp-paused > div { background: repeating-linear-gradient(45deg, #b45309 0 8px, transparent 8px 16px); }
+.sp-bar.sp-moving > div { width: 30% !important; animation: sp-move 1.6s linear infinite; }
+@keyframes sp-move { from { transform: translateX(-100%); } to { transform: translateX(340%); } }
 .sp-steps { display: flex; flex-wrap: wrap; gap: 6px; list-style: none; padding: 0; margin: 6px 0; }
 .sp-steps li { padding: 4px 12px; border-radius: 999px; font-size: 13px; margin: 0;
   border: 1px solid var(--border-color-primary); color: var(--sp-muted); }

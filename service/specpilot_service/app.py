@@ -12,7 +12,7 @@ import specpilot
 from specpilot.engines.base import Engine
 from specpilot_service.errors import install_error_handlers
 from specpilot_service.middleware import RequestEnvelope
-from specpilot_service.routes import health, metrics, openai
+from specpilot_service.routes import control, health, metrics, openai
 from specpilot_service.runtime import ServiceRuntime
 from specpilot_service.settings import Settings
 
@@ -44,4 +44,6 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
     install_error_handlers(app)
     for routes in (health, metrics, openai):
         app.include_router(routes.router)
+    if settings.control_key is not None:
+        app.include_router(control.router)
     return app

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from specpilot.engines.base import EngineDescription, GenerateRequest, SamplingParams
 from specpilot.engines.mechanisms import STOCK, Builder, Mechanisms
 from specpilot.errors import RequestError
-from specpilot_service.runtime import ServiceRuntime
+from specpilot_service.runtime import Defaults, ServiceRuntime
 from specpilot_service.schemas.common import MAX_CHOICES, SamplingFields
 
 __all__ = ["ChoicePlan", "plan_choices", "sampling_of"]
@@ -77,13 +77,14 @@ def plan_choices(
         message = f"{prompt_param}: got {got}, expected at most {MAX_CHOICES} choices; split the request"
         raise RequestError(message, param=prompt_param)
     plans: list[ChoicePlan] = []
+    defaults = runtime.defaults
     for prompt_index, prompt_ids in enumerate(prompts):
         limit = _check_prompt(prompt_ids, max_new_tokens, runtime.description, prompt_param)
         sampling = None
         if not is_echo_only:
             sampling = sampling_of(body, max_new_tokens=limit, top_logprobs=top_logprobs)
-            drafter = _drafter_of(runtime, body)
-            mechanisms = _mechanisms_of(runtime, body, drafter)
+            drafter = _drafter_of(runtime, defaults, body)
+            mechanisms = _mechanisms_of(defaults, body, drafter)
         for choice_index in range(body.num_choices):
             request = None
             if sampling is not None:
@@ -98,10 +99,10 @@ def plan_choices(
     return plans
 
 
-def _drafter_of(runtime: ServiceRuntime, body: SamplingFields) -> str | None:
-    """The drafter of a request: its own choice, else the engine's default; None is plain decoding."""
+def _drafter_of(runtime: ServiceRuntime, defaults: Defaults, body: SamplingFields) -> str | None:
+    """The drafter of a request: its own choice, else the server's default; None is plain decoding."""
     if body.speculation is None or body.speculation.drafter is None:
-        return runtime.description.default_drafter
+        return defaults.drafter
     name, known = body.speculation.drafter, ("none", *runtime.description.drafters)
     if name not in known:
         message = f"speculation.drafter: got {name!r}, expected one of: {', '.join(known)}"
@@ -109,7 +110,7 @@ def _drafter_of(runtime: ServiceRuntime, body: SamplingFields) -> str | None:
     return None if name == "none" else name
 
 
-def _mechanisms_of(runtime: ServiceRuntime, body: SamplingFields, drafter: str | None) -> Mechanisms:
+def _mechanisms_of(defaults: Defaults, body: SamplingFields, drafter: str | None) -> Mechanisms:
     """The server's mechanisms with what the request names in their place; plain decoding has none."""
     asked = body.speculation
     named = {} if asked is None else asked.model_dump(exclude={"drafter"}, exclude_none=True)
@@ -121,7 +122,7 @@ def _mechanisms_of(runtime: ServiceRuntime, body: SamplingFields, drafter: str |
                 param=f"speculation.{name}",
             )
         return STOCK
-    default = runtime.settings.mechanisms
+    default = defaults.mechanisms
     builder: Builder = named.get("builder", default.builder)
     if builder == "chain":
         default = replace(default, builder=builder, is_cost_aware=False, gdn_form="path")

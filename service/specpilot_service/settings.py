@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from specpilot.engines.base import NumericMode
@@ -129,6 +129,11 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe log shown"
+    )
+    control_key: SecretStr | None = Field(
+        default=None,
+        min_length=16,
+        description="secret of whoever may change mechanisms while the engine runs; without one nobody may",
     )
 
     @field_validator("model", "record", mode="before")

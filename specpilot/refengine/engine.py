@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +18,11 @@ from specpilot.engines.base import (
     ScoreResult,
 )
 from specpilot.engines.mechanisms import BatchMechanisms
-from specpilot.errors import ConfigError, RequestError
+from specpilot.errors import ConfigError, RequestError, Unsupported
 from specpilot.refengine.batch_step import run_step
 from specpilot.refengine.copies import TargetCopies
 from specpilot.refengine.generation import Generation
+from specpilot.refengine.jobs import Job
 from specpilot.refengine.scheduler import Limits, Scheduler
 from specpilot.refengine.scoring import Scoring
 from specpilot.refengine.speculation import plan_speculation
@@ -68,12 +68,9 @@ class ReferenceEngine:
         recorder: StepRecorder | None = None,
         step_costs: Mapping[str, StepCost] | None = None,
     ) -> None:
-        self.batch = batch = batch or BatchMechanisms()
-        if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
-            raise ConfigError(
-                f"prompt_rows: got {batch.prompt_rows} with max_running {limits.max_running}, expected at least as "
-                "many, so that every prompt gets a row in every step"
-            )
+        batch = batch or BatchMechanisms()
+        _check_prompt_rows(batch, limits)
+        self._limits, self._rows = limits, _StepRows(target, batch)
         self.target, self.drafters, self.tokenizer = target, drafters, tokenizer
         self.copies = TargetCopies(target)
         self._recorder, self._num_requests = recorder, itertools.count()
@@ -81,11 +78,29 @@ class ReferenceEngine:
         self._model_id, self._default_drafter = model_id, default_drafter
         # The scheduler knows the target and not the engine, so that it can end when nobody holds the engine any more.
         is_single = batch.node_budget is not None or recorder is not None
-        self._scheduler = Scheduler(
-            functools.partial(run_step, target, batch=batch), limits, 1 if is_single else num_lanes
-        )
+        self._scheduler = Scheduler(self._rows, limits, 1 if is_single else num_lanes)
         weakref.finalize(self, self._scheduler.stop)
         self._grammars = JsonGrammars(tokenizer, target.config.vocab_size, target.config.eos_ids)
+
+    @property
+    def batch(self) -> BatchMechanisms:
+        return self._rows.batch
+
+    def change_batch(self, batch: BatchMechanisms) -> None:
+        """Share rows like this from the next step on; requests that run keep their own plans.
+
+        Raises
+        ------
+        Unsupported
+            The shared node budget differs: it decides how many threads run steps, which is fixed at the start.
+        """
+        if batch.node_budget != self.batch.node_budget:
+            raise Unsupported(
+                f"node_budget: got {batch.node_budget} on an engine that was started with {self.batch.node_budget}; "
+                "start it again with this one"
+            )
+        _check_prompt_rows(batch, self._limits)
+        self._rows.batch = batch
 
     def describe(self) -> EngineDescription:
         config = self.target.config
@@ -195,6 +210,24 @@ class ReferenceEngine:
                 param="messages",
                 code="context_length_exceeded",
             )
+
+
+class _StepRows:
+    """A step with the batch options of the moment; it knows the target and not the engine."""
+
+    def __init__(self, target: Target, batch: BatchMechanisms) -> None:
+        self._target, self.batch = target, batch
+
+    def __call__(self, jobs: Sequence[Job]) -> None:
+        run_step(self._target, jobs, batch=self.batch)
+
+
+def _check_prompt_rows(batch: BatchMechanisms, limits: Limits) -> None:
+    if batch.prompt_rows is not None and limits.max_running > batch.prompt_rows:
+        raise ConfigError(
+            f"prompt_rows: got {batch.prompt_rows} with max_running {limits.max_running}, expected at least as "
+            "many, so that every prompt gets a row in every step"
+        )
 
 
 class _Answer(Iterator[Chunk]):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specpilot_console.client import ConsoleClient, Session
-from tests.service.sidecar.harness import LiveSidecar, fake_profile, run_sidecar
+from tests.service.sidecar.fake_job import FakeKind
+from tests.service.sidecar.harness import NO_KINDS, LiveSidecar, fake_profile, run_sidecar
 
 
 @pytest.fixture
@@ -18,7 +19,9 @@ def sidecar(tmp_path: Path) -> Iterator[LiveSidecar]:
         fake_profile("slow-start", "--start-delay-s", "1.5"),
         fake_profile("broken", "--refuse-start", budget_s=2.0),
     ]
-    with run_sidecar(tmp_path / "state", profiles, max_restarts=0) as server:
+    # Gates have nothing to say here; the check of the audits tab is a program of the tests.
+    parts = {"kinds": NO_KINDS | {"audit": FakeKind("audit")}}
+    with run_sidecar(tmp_path / "state", profiles, parts=parts, gates=("ceiling",), max_restarts=0) as server:
         server.wait_ready()
         yield server
 

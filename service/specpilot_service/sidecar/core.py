@@ -13,6 +13,7 @@ from specpilot_service.schemas.admin_access import AuditEntry, KeyCreate, KeyCre
 from specpilot_service.sidecar.access import KeyRing, hash_secret, make_secret
 from specpilot_service.sidecar.boot import boot
 from specpilot_service.sidecar.catalogue import Catalogue
+from specpilot_service.sidecar.engines.engine import LocalEngine
 from specpilot_service.sidecar.errors import SidecarError, conflict, not_found
 from specpilot_service.sidecar.events import EventBus
 from specpilot_service.sidecar.fleet import Fleet, shutting_down
@@ -116,6 +117,9 @@ class Sidecar:
         while True:
             await asyncio.sleep(_FLUSH_EVERY_S)
             await self._flush_once()
+            for engine in self.fleet.engines:
+                if isinstance(engine, LocalEngine):
+                    await asyncio.to_thread(engine.bound_log)
 
     async def _flush_once(self) -> None:
         used, self.key_ring.last_used = self.key_ring.last_used, {}

@@ -86,6 +86,11 @@ class SidecarSettings(BaseSettings):
     max_body_bytes: int = Field(
         default=2 * 2**20, ge=1024, description="largest request body; larger ones are answered 413"
     )
+    engine_log_bytes: int = Field(
+        default=16 * 2**20,
+        ge=4096,
+        description="size of a file of an engine's log; two are kept of each process",
+    )
     breaker_failures: int = Field(default=5, ge=1, description="failures in a row that open the breaker")
     breaker_cooldown_s: float = Field(default=5.0, gt=0, description="how long an open breaker waits")
     max_restarts: int = Field(

@@ -20,6 +20,7 @@ from specpilot_service.sidecar.engines.engine import LocalEngine, ManagedEngine
 from specpilot_service.sidecar.errors import SidecarError, conflict
 from specpilot_service.sidecar.fleet import Fleet
 from specpilot_service.sidecar.gates import Gate
+from specpilot_service.sidecar.switch_modes import InEngineChange, check_in_engine, choose_mode
 
 __all__ = ["SwitchFailed", "Switching"]
 
@@ -80,9 +81,12 @@ class Switching:
             if self.is_running:
                 raise conflict(f"switch: {self._open_id} runs; wait for its end or cancel it")
             current = await self._store.call(self._store.revisions.current)
-            chosen = _choose_mode(
+            chosen = choose_mode(
                 mode, resolved, is_first=self._fleet.stable is None, canary_share=canary_share
             )
+            if chosen == "in-engine":
+                assert isinstance(self._fleet.stable, LocalEngine)
+                await check_in_engine(self._fleet.stable, resolved)
             switch_id = f"sw-{secrets.token_hex(5)}"
             from_revision = None if current is None else current.number
 
@@ -175,27 +179,33 @@ class Switching:
         self, switch_id: str, mode: SwitchMode, number: int, resolved: ResolvedView, share: float | None
     ) -> None:
         old = self._fleet.stable
-        self._candidate = candidate = self._fleet.make_local(number, resolved)
+        if mode == "in-engine":
+            assert isinstance(old, LocalEngine)
+            candidate, change = old, InEngineChange(old, number, resolved)
+        else:
+            candidate, change = self._fleet.make_local(number, resolved), None
+        self._candidate = candidate
         self._candidate_down = asyncio.get_running_loop().create_future()
         try:
-            gates = await self._bring_up(switch_id, mode, old, candidate, share)
+            gates = await self._bring_up(switch_id, mode, old, candidate, share, change)
         except (SpecPilotError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError):
                 if self._cancelled_by is None:
-                    await candidate.stop()
+                    if change is None:
+                        await candidate.stop()
                     raise
                 task = asyncio.current_task()
                 assert task is not None
                 task.uncancel()
-            await self._roll_back(switch_id, mode, old, candidate, error)
+            await self._roll_back(switch_id, mode, old, candidate, error, change)
             return
         except Exception as error:
             log.error("switch %s: a defect of the sidecar", switch_id, exc_info=error)
-            await self._roll_back(switch_id, mode, old, candidate, error)
+            await self._roll_back(switch_id, mode, old, candidate, error, change)
             return
         finally:
             self._candidate_down = None
-        await self._promote(switch_id, number, old, candidate, gates)
+        await self._promote(switch_id, number, old, candidate, gates, change)
 
     async def _bring_up(
         self,
@@ -204,9 +214,17 @@ class Switching:
         old: ManagedEngine | None,
         candidate: LocalEngine,
         share: float | None,
+        change: InEngineChange | None,
     ) -> list[GateResult]:
         """Everything before the commit point. Raises for whatever must end in a rollback."""
         fleet = self._fleet
+        if change is not None:
+            await self._move(
+                switch_id, "starting", "the engine changes; ready is one token decoded the new way"
+            )
+            await self._or_down(change.make())
+            fleet.reroute()
+            return await self._gate(switch_id, candidate, None)
         if mode == "recreate":
             if old is not None:
                 await self._move(
@@ -229,16 +247,20 @@ class Switching:
             await self._move(switch_id, "canary", f"the new engine gets {share:.0%} of new requests")
             self._split(candidate, share)
             await self._or_down(self._promoted.wait())
-        await self._move(switch_id, "gating", "audit and ceiling")
         if mode == "recreate":
             candidate.share = 1.0
             fleet.hold_reason = ""
             fleet.reroute()
-        stable = None if old is None or mode == "recreate" else old
+        return await self._gate(switch_id, candidate, None if old is None or mode == "recreate" else old)
+
+    async def _gate(
+        self, switch_id: str, candidate: LocalEngine, stable: ManagedEngine | None
+    ) -> list[GateResult]:
+        await self._move(switch_id, "gating", "audit and ceiling")
         gates = [await self._or_down(gate.check(candidate, stable)) for gate in self._gates.values()]
         await self._store.call(self._store.switches.set_gates, switch_id, gates)
         for gate in gates:
-            fleet.metrics.show_check(gate.name, gate.verdict)
+            self._fleet.metrics.show_check(gate.name, gate.verdict)
         failed = [f"{gate.name}: {gate.message}" for gate in gates if gate.verdict == "failed"]
         if failed and not self._is_forced:
             raise SwitchFailed("gate failed: " + "; ".join(failed))
@@ -251,6 +273,7 @@ class Switching:
         old: ManagedEngine | None,
         candidate: LocalEngine,
         gates: list[GateResult],
+        change: InEngineChange | None,
     ) -> None:
         def commit() -> None:
             with self._store.database.transaction():
@@ -261,6 +284,16 @@ class Switching:
         await asyncio.shield(self._store.call(commit))
         fleet = self._fleet
         fleet.metrics.revision.set(number)
+        if change is not None:
+            await self._show(switch_id)
+            left = await change.settle(fleet.settings.drain_timeout_s)
+            message = "the engine decodes new requests this way, and none that began before is left"
+            if left:
+                message = (
+                    f"the engine decodes new requests this way; {left} that began before go on as they began"
+                )
+            await self._move(switch_id, "applied", message)
+            return
         candidate.role, candidate.share, fleet.hold_reason = "stable", 1.0, ""
         if old is not None and old in fleet.engines:
             old.role, old.share = "retiring", 0.0
@@ -280,10 +313,21 @@ class Switching:
         old: ManagedEngine | None,
         candidate: LocalEngine,
         error: BaseException,
+        change: InEngineChange | None,
     ) -> None:
         fleet = self._fleet
         message = str(error) if self._cancelled_by is None else f"cancelled by {self._cancelled_by[0]}"
+        if change is not None:
+            change.forget()  # first: a process that died is started again as it was before
         await self._move(switch_id, "rolling_back", message, error=message)
+        state: SwitchState = "rolled_back" if self._cancelled_by is None else "cancelled"
+        if change is not None:
+            if not await change.undo():
+                log.warning("switch %s: the engine does not change back; starting it again", switch_id)
+                await fleet.restart()
+            fleet.reroute()
+            await self._end(switch_id, state, "the revision before it serves", None)
+            return
         candidate.share = 0.0
         if mode == "recreate":
             fleet.hold_reason = "the profile is being rolled back"
@@ -303,7 +347,6 @@ class Switching:
         fleet.hold_reason = ""
         fleet.why_empty = message
         fleet.reroute()
-        state: SwitchState = "rolled_back" if self._cancelled_by is None else "cancelled"
         await self._end(
             switch_id, state, "the revision before it serves" if old else "no revision serves", None
         )
@@ -348,24 +391,3 @@ class Switching:
             raise SwitchFailed(f"the new engine {self._candidate_down.result()}")
         finally:
             working.cancel()
-
-
-def _choose_mode(
-    mode: str, resolved: ResolvedView, *, is_first: bool, canary_share: float | None
-) -> SwitchMode:
-    """The mode to use. What was asked for and cannot work is refused, never replaced."""
-    chosen: SwitchMode = "recreate" if is_first else resolved.switch if mode == "auto" else mode  # type: ignore[assignment]
-    if mode == "in-engine" or chosen == "in-engine":
-        raise conflict(
-            "mode: in-engine needs an engine that changes this while it runs, and no setting of an engine here is "
-            "proven to; use surge or recreate"
-        )
-    if mode == "surge" and resolved.switch == "recreate":
-        raise conflict(
-            f"mode: got surge, but profile {resolved.name} says that no second engine fits; use recreate"
-        )
-    if canary_share is not None and chosen != "surge":
-        raise conflict(
-            f"canary_share: needs the mode surge, where two engines run side by side; got {chosen}"
-        )
-    return chosen

@@ -1,9 +1,12 @@
 """A program that speaks OpenAI's streams on loopback and fails on request: for failure and load, where a model would
 only be slow. It ends by itself after ``--lifetime-s``.
 
-A request's field ``fake`` says what happens: ``delay_s`` between events, ``head_delay_s`` before the head,
-``is_stamped`` (events carry ``time.monotonic_ns`` of their sending), ``how``: die, reset, no_done, error, hang, status,
-gate (wait until ``/fake/open`` is asked for).
+A request's field ``fake`` says what happens: ``delay_s`` between events, ``head_delay_s`` before the head, ``say``
+(goes to its log), ``is_stamped`` (events carry ``time.monotonic_ns`` of their sending), ``how``: die, reset, no_done,
+error, hang, status, gate (wait until ``/fake/open`` is asked for).
+
+``--label`` can be changed while it runs, through the path of the reference engine's own; an answer ends with the label
+that was there when it began. ``--refuse-change-to`` is a label that it says it could take and then does not.
 """
 
 from __future__ import annotations
@@ -66,6 +69,8 @@ class Engine:
             await self.json(writer, 200, {"object": "list", "data": [{"id": self.options.model}]})
         elif path == "/fake/stats":
             await self.json(writer, 200, self.stats | {"pid": os.getpid(), "prompts": self.prompts})
+        elif path == "/control/v1/settings":
+            await self.change(json.loads(body), writer)
         elif path == "/fake/open":
             self.gate.set()
             await self.json(writer, 200, {})
@@ -87,6 +92,19 @@ class Engine:
         else:
             await self.json(writer, 404, {"error": {"message": "no such path"}})
 
+    async def change(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        new = parser.parse_args([*request["arguments"], "--port", str(self.options.port)])
+        differ = [name for name, value in vars(new).items() if value != getattr(self.options, name)]
+        cold = [name for name in differ if name not in ("label", "refuse_change_to")]
+        if cold or (new.label == self.options.refuse_change_to and not request["is_dry_run"]):
+            await self.json(
+                writer, 409, {"error": {"message": f"{', '.join(cold)}: as asked", "fields": cold}}
+            )
+            return
+        if not request["is_dry_run"]:
+            self.options.label = new.label
+        await self.json(writer, 200, {"changed": differ})
+
     async def json(self, writer: asyncio.StreamWriter, status: int, content: Any) -> None:
         body = json.dumps(content).encode()
         writer.write(f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n".encode())
@@ -97,7 +115,9 @@ class Engine:
         self, request: dict[str, Any], headers: dict[str, str], writer: asyncio.StreamWriter
     ) -> None:
         fake, num_events = request.get("fake", {}), request.get("max_tokens", 16)
-        how = fake.get("how")
+        how, label = fake.get("how"), self.options.label
+        if "say" in fake:
+            print(fake["say"], flush=True)
         await asyncio.sleep(fake.get("head_delay_s", 0))
         usage = {"prompt_tokens": 5, "completion_tokens": num_events, "total_tokens": 5 + num_events}
         if how == "status":
@@ -131,6 +151,8 @@ class Engine:
                 await asyncio.sleep(delay_s)
         if headers.get("x-specpilot-usage") == "comment":
             await chunk(b": specpilot-usage " + json.dumps(usage).encode() + b"\n\n")
+        if label:
+            await chunk(b": label " + label.encode() + b"\n\n")
         await chunk(b"data: [DONE]\n\n")
         await chunk(b"")
 
@@ -155,6 +177,8 @@ class Engine:
 
 async def main(options: argparse.Namespace) -> None:
     print("fake engine starts", flush=True)
+    for number in range(options.talk_bytes // 60):
+        print(f"{number:5} " + "." * 53, flush=True)
     await asyncio.sleep(options.start_delay_s)
     if options.refuse_start:
         sys.exit("fake engine: refuses to start")
@@ -164,12 +188,16 @@ async def main(options: argparse.Namespace) -> None:
         await asyncio.sleep(options.lifetime_s)
 
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--host", default="127.0.0.1")
+parser.add_argument("--port", type=int, required=True)
+parser.add_argument("--model", default="fake")
+parser.add_argument("--start-delay-s", type=float, default=0.0)
+parser.add_argument("--refuse-start", action="store_true")
+parser.add_argument("--lifetime-s", type=float, default=120.0)
+parser.add_argument("--talk-bytes", type=int, default=0)
+parser.add_argument("--label", default="")
+parser.add_argument("--refuse-change-to", default="none of them")
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--model", default="fake")
-    parser.add_argument("--start-delay-s", type=float, default=0.0)
-    parser.add_argument("--refuse-start", action="store_true")
-    parser.add_argument("--lifetime-s", type=float, default=120.0)
     asyncio.run(main(parser.parse_args()))

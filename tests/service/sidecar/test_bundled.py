@@ -91,6 +91,15 @@ def test_the_main_path(tmp_path: Path) -> None:
         wait_until(is_applied, "the switch is applied")
         drafted, report = ask(port, key)
         assert report["drafter"] == "dflash2" and drafted == plain
+        (pid,) = [engine["pid"] for engine in admin.get("/engine").json()["instances"]]
+        for name, status in (("bundled--dflash2--batching", 409), ("bundled--dflash2--tree", 202)):
+            answer = admin.post("/switches", json={"profile": name, "mode": "in-engine", "reason": "x"})
+            assert answer.status_code == status, answer.text
+        switch = answer.json()
+        wait_until(is_applied, "the engine has changed")
+        drafted, report = ask(port, key)
+        assert drafted == plain and any("best_first" in name for name in report["mechanisms"]), report
+        assert [engine["pid"] for engine in admin.get("/engine").json()["instances"]] == [pid]
         refused = admin.post(
             "/switches", json={"profile": "h100/qwen3.8-27b--dflash2--single", "reason": "x"}
         )
@@ -101,17 +110,17 @@ def test_the_main_path(tmp_path: Path) -> None:
             return rows[0] if rows else None
 
         usage = row()
-        assert usage["num_requests"] == 2 and usage["completion_tokens"] == 48
+        assert usage["num_requests"] == 3 and usage["completion_tokens"] == 72
         assert usage["prompt_tokens"] > 20 and usage["estimated_tokens"] == 0
         process.send_signal(signal.SIGKILL)
         process.wait()
     with up(tmp_path, port, admin_port) as process:
         again, report = ask(port, key)
         assert report["drafter"] == "dflash2" and again == plain
-        assert admin.get("/revisions").json()["current"] == 2
+        assert admin.get("/revisions").json()["current"] == 3
         assert admin.get("/audit-log/verify").json()["is_intact"]
         metrics = httpx.get(f"http://127.0.0.1:{admin_port}/metrics", headers=admin.headers).text
-        assert "specpilot_gateway_requests_total" in metrics and "specpilot_sidecar_revision 2.0" in metrics
+        assert "specpilot_gateway_requests_total" in metrics and "specpilot_sidecar_revision 3.0" in metrics
         wait_until(
             lambda: (
                 "specpilot_accept_length_tokens_count"

@@ -163,3 +163,20 @@ def test_host_and_port_are_the_sidecars() -> None:
         *("x", "--host", "127.0.0.1", "--port", "7", "--a")
     ]
     assert with_port(["x"], 7) == ["x", "--host", "127.0.0.1", "--port", "7"]
+
+
+def test_a_log_stays_bounded_and_is_read_as_one(tmp_path: Path) -> None:
+    talks = fake_profile("talks", "--talk-bytes", "60000")
+    with run_sidecar(tmp_path, [talks], engine_log_bytes=4096) as server:
+        (engine,) = server.sidecar.fleet.engines
+        path = engine.log_path  # type: ignore[attr-defined]
+        older = path.with_name(path.name + ".1")
+        wait_until(lambda: older.exists() and path.stat().st_size < 4096, "the log was cut")
+        lines = server.call("GET", "/engine/logs?lines=5000")["lines"]
+        assert len(lines) > 10 and lines[-1] == "fake engine fake listens"
+        # The process goes on writing where the file ends now, not where it was.
+        server.client.post(
+            "/v1/completions", json={"model": "fake", "prompt": "x", "max_tokens": 1, "fake": {"say": "here"}}
+        )
+        wait_until(lambda: b"here" in path.read_bytes(), "it writes on")
+        assert b"\0" not in path.read_bytes() and path.stat().st_size < 4096

@@ -12,7 +12,7 @@ from specpilot_service.sidecar.admin.deps import PrincipalDep, SidecarDep
 from specpilot_service.sidecar.admin.registry import handles
 from specpilot_service.sidecar.core import Sidecar
 from specpilot_service.sidecar.engines.engine import PREVIOUS_LOG, LocalEngine
-from specpilot_service.sidecar.engines.process import last_lines
+from specpilot_service.sidecar.engines.log_files import last_lines
 from specpilot_service.sidecar.errors import conflict, not_found, unavailable
 
 __all__ = ["drain", "restart", "resume", "show_log", "show_status"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import shutil
 import signal
 from collections.abc import Callable
 from datetime import datetime
@@ -20,8 +19,10 @@ from specpilot_service.schemas.admin import (
     EngineState,
     ResolvedView,
 )
+from specpilot_service.settings import ENV_PREFIX
+from specpilot_service.sidecar.engines.log_files import bound_log, drop_old_logs, keep_log, last_lines
 from specpilot_service.sidecar.engines.probe import decode_one_token
-from specpilot_service.sidecar.engines.process import EngineProcess, last_lines
+from specpilot_service.sidecar.engines.process import EngineProcess
 from specpilot_service.sidecar.gateway.breaker import Breaker
 from specpilot_service.sidecar.gateway.router import Upstream
 from specpilot_service.sidecar.settings import SidecarSettings
@@ -108,8 +109,9 @@ class ManagedEngine:
 class LocalEngine(ManagedEngine):
     """A process of the sidecar, started from a resolved profile.
 
-    ``start`` returns when the engine is ready. From then on a task watches the process and starts it again with
-    growing pauses; ``max_restarts`` in a row without becoming ready end in the state ``failed``.
+    ``resolved`` is what it serves now and what a restart starts; an in-engine switch replaces it. ``start`` returns
+    when the engine is ready. From then on a task watches the process and starts it again with growing pauses;
+    ``max_restarts`` in a row without becoming ready end in the state ``failed``.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class LocalEngine(ManagedEngine):
     ) -> None:
         super().__init__(settings, listener, revision)
         self.resolved = resolved
+        self.control_key = secrets.token_urlsafe(32)
         self._on_restart = on_restart
         self._process: EngineProcess | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -157,14 +160,14 @@ class LocalEngine(ManagedEngine):
         try:
             self._process = process = await EngineProcess.start(
                 self.resolved.command,
-                self.resolved.environment,
+                {**self.resolved.environment, **self._control()},
                 state=self.settings.state,
                 log_path=self.log_path,
             )
         except OSError as error:
             self.set_state("failed", str(error))
             raise EngineError(f"engine {self.id}: the process could not be made: {error}") from error
-        self._drop_old_logs()
+        drop_old_logs(self._logs)
         ending = asyncio.ensure_future(process.wait())
         probing = asyncio.ensure_future(self._probe(process.port))
         try:
@@ -192,6 +195,12 @@ class LocalEngine(ManagedEngine):
             crash = self._record(None, f"decoded no token within its start-up budget of {budget_s:.0f} s")
         self.set_state("failed", crash.message)
         raise EngineError(f"engine {self.id} {crash.message}")
+
+    def _control(self) -> dict[str, str]:
+        """The secret of ``control.py``, in the environment, which only this user can read; engines of others have no
+        use for it."""
+        is_ours = "specpilot_service" in self.resolved.command
+        return {f"{ENV_PREFIX}CONTROL_KEY": self.control_key} if is_ours else {}
 
     async def _probe(self, port: int) -> list[dict[str, object]]:
         while True:
@@ -259,15 +268,14 @@ class LocalEngine(ManagedEngine):
             at=utc_now(),
             message=f"{what} ({how}); its last line: {tail[:300]}",
         )
-        kept = self._logs / PREVIOUS_LOG
-        shutil.copyfile(self.log_path, kept)
+        keep_log(self.log_path, self._logs / PREVIOUS_LOG)
         self.listener.engine_crashed(self, self.last_crash)
         return self.last_crash
 
-    def _drop_old_logs(self, num_kept: int = 10) -> None:
-        files = sorted(self._logs.glob("engine-*.log"), key=lambda path: path.stat().st_mtime)
-        for path in files[:-num_kept]:
-            path.unlink(missing_ok=True)
+    def bound_log(self) -> None:
+        """Called now and then: the log takes at most two files of ``engine_log_bytes`` and what comes in between."""
+        if bound_log(self.log_path, self.settings.engine_log_bytes):
+            log.info("engine %s: its log was full; its older half is dropped", self.id)
 
     async def stop(self) -> None:
         if self._watching is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from specpilot.errors import EngineError
@@ -15,15 +16,21 @@ _MAX_BYTES = 8 * 2**20
 
 
 async def fetch(
-    host: str, port: int, method: str, path: str, body: Any = None, *, timeout_s: float = 10.0
+    host: str,
+    port: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = 10.0,
 ) -> tuple[int, bytes]:
     """Status and body of one small request. Raises EngineError, also when it takes longer than ``timeout_s``."""
     content = b"" if body is None else json.dumps(body).encode()
     try:
         async with asyncio.timeout(timeout_s):
-            exchange = await open_exchange(
-                host, port, method, path, [("content-type", "application/json")], content
-            )
+            sent = [("content-type", "application/json"), *(headers or {}).items()]
+            exchange = await open_exchange(host, port, method, path, sent, content)
             try:
                 head = await exchange.head()
                 received = b""

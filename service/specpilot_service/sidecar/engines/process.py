@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ __all__ = [
     "end_leftovers",
     "end_process",
     "free_port",
-    "last_lines",
     "launched",
     "with_port",
 ]
@@ -93,20 +91,6 @@ def end_leftovers(state: Path) -> list[int]:
     return ended
 
 
-def last_lines(path: Path, num_lines: int) -> tuple[list[str], bool]:
-    """The last lines of a log, and whether older ones were left out; none if there is no such file."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            kept: deque[str] = deque(maxlen=num_lines)
-            num_read = 0
-            for line in file:
-                kept.append(line.rstrip("\n"))
-                num_read += 1
-    except FileNotFoundError:
-        return [], False
-    return list(kept), num_read > num_lines
-
-
 class EngineProcess:
     """Started once. The log file holds what the process writes, and nothing else."""
 
@@ -120,7 +104,7 @@ class EngineProcess:
         """Raises OSError if no process can be made; a wrong command shows as its exit."""
         port = free_port()
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("wb") as log_file:
+        with log_path.open("ab") as log_file:  # appending: the file is cut while it is written to
             process = await asyncio.create_subprocess_exec(
                 *launched(with_port(command, port)),
                 stdin=asyncio.subprocess.DEVNULL,
