@@ -18,6 +18,8 @@ from tests.soak.faults import (
     sidecar_killed_in_a_switch,
     switch_under_load,
 )
+from tests.soak.gateways import compare_gateways
+from tests.soak.jobs import measure_job_cost
 
 PARTS = (
     switch_under_load,
@@ -27,6 +29,8 @@ PARTS = (
     measure_added_latency,
     measure_events,
     compare_clients,
+    measure_job_cost,
+    compare_gateways,
 )
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["StreamResult", "read_stream", "reset_before_first_byte"]
+__all__ = ["StreamResult", "read_gaps", "read_stream", "reset_before_first_byte"]
 
 
 @dataclass
@@ -46,8 +46,8 @@ async def read_stream(address: tuple[str, int], body: dict[str, Any]) -> StreamR
                     break
                 continue
             now_s = time.monotonic()
-            if b'"sent_ns": ' in line:
-                sent_ns = int(line.rpartition(b'"sent_ns": ')[2].partition(b"}")[0])
+            if b"sent_ns=" in line:
+                sent_ns = int(line.rpartition(b"sent_ns=")[2].partition(b" ")[0])
                 result.delays_s.append(now_s - sent_ns / 1e9)
             if b"[DONE]" in line:
                 result.is_done = True
@@ -60,6 +60,23 @@ async def read_stream(address: tuple[str, int], body: dict[str, Any]) -> StreamR
     finally:
         writer.close()
     return result
+
+
+async def read_gaps(address: tuple[str, int], body: dict[str, Any]) -> list[float]:
+    """Seconds between the arrivals of a stream's events."""
+    reader, writer = await asyncio.open_connection(*address)
+    gaps, last_s = [], None
+    try:
+        writer.write(_request(body))
+        while (line := await reader.readline()) and b"[DONE]" not in line:
+            if line.startswith(b"data: "):
+                now_s = time.monotonic()
+                if last_s is not None:
+                    gaps.append(now_s - last_s)
+                last_s = now_s
+    finally:
+        writer.close()
+    return gaps
 
 
 async def reset_before_first_byte(address: tuple[str, int], body: dict[str, Any], wait_s: float) -> None:

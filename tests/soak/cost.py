@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.soak.client import StreamResult, read_stream
 from tests.soak.processes import cpu_s, run_fake_engine, run_sidecar_process
 from tests.soak.row import Row
 
-__all__ = ["measure_added_latency", "measure_events"]
+__all__ = ["added_ms", "measure_added_latency", "measure_events", "us_per_event"]
 
 
 async def _load(
@@ -32,24 +33,45 @@ def _quantile(results: list[StreamResult], share: float) -> float:
     return delays[min(len(delays) - 1, int(share * len(delays)))]
 
 
+async def added_ms(
+    engine: tuple[str, int], gateway: tuple[str, int], num_rounds: int = 5
+) -> tuple[list[float], list[float], list[float]]:
+    """p99 straight, p99 through the gateway, and their difference, each a value a round.
+
+    20 streams of 20 events a second take both ways at the same time, so that what else the machine does hits both.
+    """
+    straight, through = [], []
+    for _ in range(num_rounds):
+        direct, passed = await asyncio.gather(_load(engine, 20, 60, 0.05), _load(gateway, 20, 60, 0.05))
+        if not all(result.is_done and len(result.delays_s) == 60 for result in (*direct, *passed)):
+            raise RuntimeError("an answer is not whole")
+        straight.append(_quantile(direct, 0.99) * 1e3)
+        through.append(_quantile(passed, 0.99) * 1e3)
+    return straight, through, [b - a for a, b in zip(straight, through, strict=True)]
+
+
+def _list(values: list[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values)
+
+
 async def measure_added_latency(folder: Path) -> Row:
-    """20 streams of 20 events a second, straight and through the gateway, in turns; the difference of the p99."""
-    direct: list[StreamResult] = []
-    passed: list[StreamResult] = []
+    """The median over rounds of what the gateway adds at the p99."""
     with run_fake_engine() as port, run_sidecar_process(folder, engine_port=port) as sidecar:
-        for _ in range(3):
-            direct += await _load(("127.0.0.1", port), 20, 100, 0.05)
-            passed += await _load(sidecar.address, 20, 100, 0.05)
-    shown = [
-        f"p{int(share * 100)} {_quantile(r, share) * 1e3:.2f}"
-        for r in (direct, passed)
-        for share in (0.5, 0.99)
-    ]
-    added_ms = (_quantile(passed, 0.99) - _quantile(direct, 0.99)) * 1e3
-    detail = (
-        f"straight {shown[0]}, {shown[1]} ms; through {shown[2]}, {shown[3]} ms; {len(passed) * 100} events"
-    )
-    return Row("added to an event, p99", f"{added_ms:.2f} ms ({detail})", "<= 1 ms", added_ms <= 1.0)
+        straight, _, added = await added_ms(("127.0.0.1", port), sidecar.address)
+    middle = statistics.median(added)
+    detail = f"rounds {_list(added)}; straight {_list(straight)}"
+    return Row("added to an event, p99", f"{middle:.2f} ms ({detail})", "<= 1 ms", middle <= 1.0)
+
+
+async def us_per_event(address: tuple[str, int], pid: int, every_s: float) -> tuple[float, float]:
+    """Processor time of the gateway's process an event, and events a second delivered, over 50 streams."""
+    before_s, start_s = cpu_s(pid), time.monotonic()
+    results = await _load(address, 50, 100, every_s)
+    wall_s, used_s = time.monotonic() - start_s, cpu_s(pid) - before_s
+    num = sum(result.num_events for result in results)
+    if not all(result.is_done and not result.has_error for result in results):
+        raise RuntimeError("an answer is not whole")
+    return used_s / num * 1e6, num / wall_s
 
 
 async def measure_events(folder: Path) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from specpilot_service.sidecar.engines.process import free_port
 from tests.service.sidecar.harness import FAKE_ENGINE
 from tests.source_tree import REPO
 
-__all__ = ["SidecarProcess", "cpu_s", "run_fake_engine", "run_sidecar_process"]
+__all__ = ["SidecarProcess", "cpu_s", "run_fake_engine", "run_litellm", "run_sidecar_process"]
 
 _PATIENCE_S = 60.0
 
@@ -43,8 +44,14 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, cwd=REPO, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+def _running(command: list[str], **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command,
+        cwd=REPO,
+        env=os.environ | variables,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     try:
         yield process
     finally:
@@ -59,6 +66,37 @@ def run_fake_engine() -> Iterator[int]:
     with _running([sys.executable, str(FAKE_ENGINE), "--port", str(port), "--lifetime-s", "300"]) as process:
         _wait(f"http://127.0.0.1:{port}/v1/models", process)
         yield port
+
+
+@contextlib.contextmanager
+def run_litellm(program: str, folder: Path, engine_port: int) -> Iterator[tuple[int, int]]:
+    """LiteLLM's proxy with one worker in front of a fake engine; its port and process id."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "litellm.json"
+    parameters = {
+        "model": "text-completion-openai/fake",
+        "api_base": f"http://127.0.0.1:{engine_port}/v1",
+        "api_key": "none",
+    }
+    models = [{"model_name": "fake", "litellm_params": parameters}]
+    config.write_text(json.dumps({"model_list": models, "litellm_settings": {"telemetry": False}}))
+    command = [
+        program,
+        "--config",
+        str(config),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--num_workers",
+        "1",
+    ]
+    with _running(
+        command, LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_LOG="ERROR", PYTHONPATH=""
+    ) as process:
+        _wait(f"http://127.0.0.1:{port}/health/liveliness", process)
+        yield port, process.pid
 
 
 class SidecarProcess:

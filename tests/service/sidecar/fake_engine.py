@@ -2,7 +2,8 @@
 only be slow. It ends by itself after ``--lifetime-s``.
 
 A request's field ``fake`` says what happens: ``delay_s`` between events, ``head_delay_s`` before the head, ``say``
-(goes to its log), ``is_stamped`` (events carry ``time.monotonic_ns`` of their sending), ``how``: die, reset, no_done,
+(goes to its log), ``spin_us`` (computes before each event),
+``is_stamped`` (events carry ``time.monotonic_ns`` of their sending), ``how``: die, reset, no_done,
 error, hang, status, gate (wait until ``/fake/open`` is asked for).
 
 ``--label`` can be changed while it runs, through the path of the reference engine's own; an answer ends with the label
@@ -24,15 +25,16 @@ PIECE = "word "
 
 
 def event(model: str, index: int, *, is_last: bool, is_stamped: bool = False) -> bytes:
-    choice = {"index": 0, "text": f"{PIECE}{index}", "finish_reason": "length" if is_last else None}
-    chunk: dict[str, Any] = {
+    # In the text, which gateways that write events anew keep too.
+    text = f"sent_ns={time.monotonic_ns()} " if is_stamped else f"{PIECE}{index}"
+    choice = {"index": 0, "text": text, "finish_reason": "length" if is_last else None}
+    chunk = {
         "id": "cmpl-fake",
         "object": "text_completion",
+        "created": 1,
         "model": model,
         "choices": [choice],
     }
-    if is_stamped:
-        chunk["sent_ns"] = time.monotonic_ns()
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
@@ -147,6 +149,11 @@ class Engine:
             await chunk(event(self.options.model, index, is_last=is_last, is_stamped=is_stamped))
             if index == num_events // 2 and how is not None and await self.fail(how, chunk, writer):
                 return
+            if spin_us := fake.get("spin_us", 0):  # a step that computes, and lets the others have theirs
+                end_ns = time.monotonic_ns() + 1000 * spin_us
+                while time.monotonic_ns() < end_ns:
+                    pass
+                await asyncio.sleep(0)
             if delay_s := fake.get("delay_s", 0):
                 await asyncio.sleep(delay_s)
         if headers.get("x-specpilot-usage") == "comment":

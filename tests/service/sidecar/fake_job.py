@@ -61,6 +61,8 @@ def main(options: argparse.Namespace) -> int:
     for done in range(options.steps):
         print(json.dumps({"done": done, "total": options.steps, "message": f"step {done}"}), flush=True)
         time.sleep(options.pause_s)
+        if options.how == "spin":
+            sum(range(200_000))
         if time.monotonic() > end_s:
             return 3
     if options.how == "die":
@@ -83,6 +85,6 @@ if __name__ == "__main__":
     parser.add_argument("--verdict", default="passed", choices=("passed", "failed", "undecided"))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--pause-s", type=float, default=0.0)
-    parser.add_argument("--how", choices=("die", "silent", "garbage", "child"))
+    parser.add_argument("--how", choices=("die", "silent", "garbage", "child", "spin"))
     parser.add_argument("--lifetime-s", type=float, default=60.0)
     sys.exit(main(parser.parse_args()))
