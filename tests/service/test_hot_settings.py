@@ -20,8 +20,8 @@ TREE = ["--drafter", "dflash2", "--builder", "best_first", "--nodes", "12"]
 
 @pytest.fixture
 def server(bundled_engine: Engine) -> Iterator[LiveServer]:
-    with run_server(bundled_engine, control_key=KEY, drafter="none") as server:
-        # Fixtures share one engine, which was built with a default of its own.
+    with run_server(bundled_engine, control_key=KEY) as server:
+        # The engine was built with a default drafter; here requests begin plain.
         assert change(server, ["--drafter", "none"]).status_code == 200
         yield server
 

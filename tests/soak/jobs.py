@@ -48,14 +48,12 @@ async def measure_job_cost(folder: Path) -> list[Row]:
             for _ in range(4):
                 without.append(_p99_ms(await _gaps_s(sidecar.address, 3.0)))
                 body = {"kind": "check", "reason": "soak", "options": {"how": "spin", "steps": 10**9}}
-                answer = await asyncio.to_thread(lambda body=body: sidecar.admin.post("/jobs", json=body))
+                answer = await asyncio.to_thread(sidecar.admin.post, "/jobs", json=body)
                 answer.raise_for_status()
-                job_id = answer.json()["id"]
                 await asyncio.sleep(0.7)
                 beside.append(_p99_ms(await _gaps_s(sidecar.address, 3.0)))
-                await asyncio.to_thread(
-                    lambda: sidecar.admin.post(f"/jobs/{job_id}/cancel", json={"reason": "x"})
-                )  # noqa: B023
+                path = f"/jobs/{answer.json()['id']}/cancel"
+                await asyncio.to_thread(sidecar.admin.post, path, json={"reason": "soak"})
                 await asyncio.sleep(0.5)
         ratios = [b / a for a, b in zip(without, beside, strict=True)]
         ratio = statistics.median(ratios)

@@ -26,6 +26,7 @@ from specpilot_service.sidecar.metrics import SidecarMetrics
 from specpilot_service.sidecar.settings import SidecarSettings
 from specpilot_service.sidecar.store import StateStore
 from specpilot_service.sidecar.switching import Switching
+from specpilot_service.sidecar.tracing import make_tracing
 from specpilot_service.sidecar.traffic import TrafficMeter
 
 __all__ = ["ADMIN_KEY_FILE", "Sidecar"]
@@ -66,10 +67,12 @@ class Sidecar:
         self.jobs = JobRunner(self.fleet, kinds)
         if gates is None:
             gates = {name: JobGate(self.jobs, name) for name in settings.gates}
-        self.switching = Switching(self.fleet, gates)
+        self.tracing = make_tracing(settings.otlp_endpoint)
+        self.switching = Switching(self.fleet, gates, self.tracing)
         self.key_ring = KeyRing(store.keys.all())
         self.gateway = Gateway(
-            settings, self.router, self.key_ring, store.usage, self.metrics, self.fleet.why_not_ready
+            *(settings, self.router, self.key_ring, store.usage, self.metrics, self.fleet.why_not_ready),
+            tracing=self.tracing,
         )
         self.traffic = TrafficMeter(self.fleet, self.metrics, self.bus)
         self.has_booted = False
@@ -191,4 +194,5 @@ class Sidecar:
         await self.switching.abandon()
         await self.fleet.stop_all()
         await self._flush_once()
+        await asyncio.to_thread(self.tracing.close)
         self.store.close()

@@ -101,6 +101,11 @@ class SidecarSettings(BaseSettings):
     backoff_s: float = Field(
         default=1.0, gt=0, description="wait before the first restart; doubles up to 60 s"
     )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/]+/.*$",
+        description="where traces go, OTLP over HTTP: http://collector:4318/v1/traces; needs the extra otel",
+    )
     gates: tuple[str, ...] = Field(
         default=("audit", "ceiling"),
         description="checks that a switch must pass, in their order; '[]' for none",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from specpilot.errors import SpecPilotError
@@ -21,6 +21,7 @@ from specpilot_service.sidecar.errors import SidecarError, conflict
 from specpilot_service.sidecar.fleet import Fleet
 from specpilot_service.sidecar.gates import Gate
 from specpilot_service.sidecar.switch_modes import InEngineChange, check_in_engine, choose_mode
+from specpilot_service.sidecar.tracing import NO_TRACING, Tracing
 
 __all__ = ["SwitchFailed", "Switching"]
 
@@ -36,7 +37,8 @@ class SwitchFailed(SpecPilotError):
 class Switching:
     """One switch at a time. Belongs to the event loop; the store's unique index backs the rule."""
 
-    def __init__(self, fleet: Fleet, gates: Mapping[str, Gate]) -> None:
+    def __init__(self, fleet: Fleet, gates: Mapping[str, Gate], tracing: Tracing = NO_TRACING) -> None:
+        self._tracing = tracing
         self._fleet, self._store, self._gates = fleet, fleet.store, gates
         self._running: asyncio.Task[None] | None = None
         self._open_id: str | None = None
@@ -46,6 +48,7 @@ class Switching:
         self._promoted = asyncio.Event()
         self._is_forced = False
         self._cancelled_by: tuple[str, str] | None = None
+        self._tell_state: Callable[[str], None] = lambda state: None
         self._beginning = asyncio.Lock()
         fleet.on_down = self._engine_down
 
@@ -112,7 +115,9 @@ class Switching:
             if is_promoted_at_once:
                 self._promoted.set()
             await self._show(switch_id)
-            self._running = asyncio.create_task(self._run(switch_id, chosen, number, resolved, canary_share))
+            self._running = asyncio.create_task(
+                self._run_traced(switch_id, chosen, number, resolved, canary_share)
+            )
             return await self.get(switch_id)
 
     async def get(self, switch_id: str) -> SwitchView:
@@ -167,6 +172,7 @@ class Switching:
     async def _move(self, switch_id: str, state: SwitchState, message: str, error: str | None = None) -> None:
         await self._store.call(self._store.switches.move, switch_id, state, message, error=error)
         self._state = state
+        self._tell_state(state)
         await self._show(switch_id)
 
     async def _show(self, switch_id: str) -> SwitchView:
@@ -174,6 +180,15 @@ class Switching:
         self._fleet.metrics.show_switch(view.state)
         self._fleet.bus.publish("switch", view.model_dump(mode="json"))
         return view
+
+    async def _run_traced(
+        self, switch_id: str, mode: SwitchMode, number: int, resolved: ResolvedView, share: float | None
+    ) -> None:
+        with self._tracing.span("switch", **{"switch.id": switch_id, "switch.mode": mode}) as span:
+            span.set_attribute("switch.profile", resolved.name)
+            self._tell_state = span.add_event
+            await self._run(switch_id, mode, number, resolved, share)
+            span.set_attribute("switch.state", self._state)
 
     async def _run(
         self, switch_id: str, mode: SwitchMode, number: int, resolved: ResolvedView, share: float | None

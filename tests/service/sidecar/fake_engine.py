@@ -43,6 +43,7 @@ class Engine:
         self.options = options
         self.stats = {"open": 0, "max_open": 0, "begun": 0, "finished": 0}
         self.prompts: list[Any] = []
+        self.traceparents: list[str] = []
         self.gate = asyncio.Event()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +71,11 @@ class Engine:
         if path == "/v1/models":
             await self.json(writer, 200, {"object": "list", "data": [{"id": self.options.model}]})
         elif path == "/fake/stats":
-            await self.json(writer, 200, self.stats | {"pid": os.getpid(), "prompts": self.prompts})
+            await self.json(
+                writer,
+                200,
+                self.stats | {"pid": os.getpid(), "prompts": self.prompts, "traceparents": self.traceparents},
+            )
         elif path == "/control/v1/settings":
             await self.change(json.loads(body), writer)
         elif path == "/fake/open":
@@ -126,6 +131,7 @@ class Engine:
             await self.json(writer, fake["status"], {"error": {"message": "as asked", "code": "asked"}})
             return
         self.prompts.append(request.get("prompt"))
+        self.traceparents.append(headers.get("traceparent", ""))
         if how == "gate":
             await self.gate.wait()
             how = None

@@ -21,6 +21,7 @@ from specpilot_service.sidecar.gateway.router import Flight, Router
 from specpilot_service.sidecar.metrics import SidecarMetrics
 from specpilot_service.sidecar.settings import SidecarSettings
 from specpilot_service.sidecar.store.usage import Usage
+from specpilot_service.sidecar.tracing import NO_TRACING, Tracing
 from specpilot_service.streaming import until_disconnect
 
 __all__ = ["Gateway"]
@@ -40,6 +41,7 @@ class Gateway:
     usage: Usage
     metrics: SidecarMetrics
     why_not_ready: Callable[[], str]
+    tracing: Tracing = NO_TRACING
 
     def __post_init__(self) -> None:
         self.flights: set[Flight] = set()
@@ -68,9 +70,18 @@ class Gateway:
                 if scope["method"] != "POST":
                     raise SidecarError(405, "method_not_allowed", "This path takes POST.")
                 body = await read_body(scope, receive, self.settings.max_body_bytes)
-                call = read_call(path, body)
+                call = read_call(path, body, headers.get("traceparent", ""))
                 client.is_stream = call.is_stream
-                await self._pass(client, call, principal, request_id, receive, arrived_at_s)
+                traced = self.tracing.span(
+                    "gateway.request",
+                    traceparent=call.traceparent,
+                    **{"http.route": path, "gen_ai.request.model": call.model, "request.id": request_id},
+                )
+                with traced as span:
+                    try:
+                        await self._pass(client, call, principal, request_id, receive, arrived_at_s)
+                    finally:
+                        span.set_attribute("http.response.status_code", client.status)
             else:
                 route = "unmatched"
                 raise not_found("Unknown path; the gateway serves /v1/models and " + ", ".join(_CALLS) + ".")
@@ -126,7 +137,10 @@ class Gateway:
         receive: Receive,
         arrived_at_s: float,
     ) -> None:
-        passing = Passing(self.settings, self.router, self.metrics, client, call, request_id, arrived_at_s)
+        passing = Passing(
+            *(self.settings, self.router, self.metrics, client, call, request_id, arrived_at_s),
+            tracing=self.tracing,
+        )
         flight = Flight(principal.key_id)
         self.flights.add(flight)
         is_refused = True

@@ -17,15 +17,19 @@ __all__ = ["Call", "read_body", "read_call", "request_id_of"]
 # Only what is safe in a log line and a header; anything else gets an id of ours.
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
+# W3C Trace Context, level 1: version, trace id, parent id, flags.
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
 
 @dataclass(frozen=True)
 class Call:
-    """One inference request. ``body`` goes to the engine as it came."""
+    """One inference request. ``body`` goes to the engine as it came; ``traceparent`` is "" without one."""
 
     path: str
     model: str
     is_stream: bool
     body: bytes
+    traceparent: str = ""
 
 
 def request_id_of(headers: Headers) -> str:
@@ -53,7 +57,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def read_call(path: str, body: bytes) -> Call:
+def read_call(path: str, body: bytes, traceparent: str = "") -> Call:
     """The model's name and whether it streams; everything else is the engine's to judge."""
 
     def wrong(message: str, code: str = "invalid_body", param: str | None = None) -> SidecarError:
@@ -70,4 +74,8 @@ def read_call(path: str, body: bytes) -> Call:
         raise wrong("model is required", "missing_parameter", "model")
     if not isinstance(model, str):
         raise wrong(f"model: got {model!r:.80}, expected a string", "invalid_value", "model")
-    return Call(path, model, fields.get("stream") is True, body)
+    return Call(path, model, fields.get("stream") is True, body, _safe_trace(traceparent))
+
+
+def _safe_trace(traceparent: str) -> str:
+    return traceparent if _TRACEPARENT.fullmatch(traceparent) else ""

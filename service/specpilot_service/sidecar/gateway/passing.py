@@ -15,6 +15,7 @@ from specpilot_service.sidecar.gateway.exchange import Broken, Exchange, Unreach
 from specpilot_service.sidecar.gateway.router import Flight, Lease, Router
 from specpilot_service.sidecar.metrics import SidecarMetrics
 from specpilot_service.sidecar.settings import SidecarSettings
+from specpilot_service.sidecar.tracing import NO_TRACING, Tracing
 from specpilot_service.streaming import USAGE_HEADER, event_frame
 
 __all__ = ["Passing"]
@@ -38,7 +39,10 @@ class Passing:
         call: Call,
         request_id: str,
         arrived_at_s: float,
+        *,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
+        self._tracing = tracing
         self._settings, self._router, self._metrics = settings, router, metrics
         self._client, self._call, self._request_id = client, call, request_id
         self._arrived_at_s = arrived_at_s
@@ -77,9 +81,16 @@ class Passing:
 
     async def _run(self, flight: Flight) -> None:
         for num_left in reversed(range(_NUM_TRIES)):
-            lease = await self._router.admit(flight, self._call.model, self._settings.hold_timeout_s)
+            with self._tracing.span("gateway.queue"):
+                lease = await self._router.admit(flight, self._call.model, self._settings.hold_timeout_s)
             try:
-                return await self._exchange(lease, flight)
+                with self._tracing.span(
+                    "gateway.engine", **{"engine.id": lease.upstream.instance_id}
+                ) as span:
+                    try:
+                        return await self._exchange(lease, flight)
+                    finally:
+                        span.set_attribute("gateway.events", self._relay.num_events)
             except Unreachable as error:
                 # Nothing has reached the engine, so the request may be sent again, to whoever serves then.
                 log.warning("request %s: %s", self._request_id, error)
@@ -93,14 +104,15 @@ class Passing:
         upstream, exchange = lease.upstream, None
         upstream.breaker.check()
         try:
+            headers = [
+                ("content-type", "application/json"),
+                ("x-request-id", self._request_id),
+                (USAGE_HEADER, "comment"),
+            ]
+            if traceparent := self._tracing.traceparent(self._call.traceparent):
+                headers.append(("traceparent", traceparent))
             exchange = await open_exchange(
-                *(upstream.host, upstream.port, "POST", self._call.path),
-                [
-                    ("content-type", "application/json"),
-                    ("x-request-id", self._request_id),
-                    (USAGE_HEADER, "comment"),
-                ],
-                self._call.body,
+                upstream.host, upstream.port, "POST", self._call.path, headers, self._call.body
             )
             self._read_since_s = time.monotonic()
             status = await self._bring(exchange)
