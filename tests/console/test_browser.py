@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from specpilot_console.app import create_app
 from specpilot_console.client import ConsoleClient, Session
+from tests.console.closed_network import closed_network
 from tests.console.console_server import Turns, run_console
 from tests.service.sidecar.harness import LiveSidecar
 
@@ -24,13 +26,28 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def why_open() -> Iterator[str]:
+    """Everything of this module runs without a way outside where that can be had; else why not."""
+    with closed_network() as why:
+        yield why
+
+
+@pytest.fixture(scope="module")
+def browser(why_open: str) -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
         arguments = [argument.replace("\x00", " ") for argument in ARGUMENTS]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         browser.close()
+
+
+def test_there_is_no_way_outside(browser: Any, why_open: str) -> None:
+    if why_open:
+        pytest.skip(why_open)
+    assert [name for _, name in socket.if_nameindex()] == ["lo"]
+    with pytest.raises(OSError, match="unreachable"):
+        socket.create_connection(("192.0.2.1", 80), timeout=5)
 
 
 class Visit:
