@@ -96,6 +96,18 @@ class Fleet:
             self.is_restarting, self.hold_reason = False, ""
             self.reroute()
 
+    async def restore(self, old: LocalEngine) -> str | None:
+        """Start what an engine that is gone served, as the stable one; None, or what went wrong."""
+        assert old.revision is not None
+        again = self.make_local(old.revision, old.resolved)
+        again.role, again.share = "stable", 1.0
+        self.add(again)
+        try:
+            await again.start()
+        except EngineError as error:
+            return str(error)
+        return None
+
     async def stop_all(self) -> None:
         await asyncio.gather(*(engine.stop() for engine in self.engines))
         await self.settle()

@@ -104,7 +104,7 @@ class SidecarSettings(BaseSettings):
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://[^/]+/.*$",
-        description="where traces go, OTLP over HTTP: http://collector:4318/v1/traces; needs the extra otel",
+        description="where traces go, OTLP over HTTP: http://127.0.0.1:4318/v1/traces; needs the extra otel",
     )
     gates: tuple[str, ...] = Field(
         default=("audit", "ceiling"),

@@ -352,7 +352,8 @@ class Switching:
         await fleet.finish(candidate, "the switch was rolled back")
         await fleet.remove(candidate)
         if mode == "recreate" and old is not None:
-            came_back = await self._restore(old)
+            assert isinstance(old, LocalEngine)
+            came_back = await fleet.restore(old)
             if came_back is not None:
                 fleet.hold_reason = ""
                 fleet.why_empty = f"the rollback failed: {came_back}"
@@ -365,18 +366,6 @@ class Switching:
         await self._end(
             switch_id, state, "the revision before it serves" if old else "no revision serves", None
         )
-
-    async def _restore(self, old: ManagedEngine) -> str | None:
-        """Start the old revision again; None, or what went wrong."""
-        assert isinstance(old, LocalEngine) and old.revision is not None
-        again = self._fleet.make_local(old.revision, old.resolved)
-        again.role, again.share = "stable", 1.0
-        self._fleet.add(again)
-        try:
-            await again.start()
-        except SpecPilotError as error:
-            return str(error)
-        return None
 
     async def _end(self, switch_id: str, state: SwitchState, message: str, error: str | None) -> None:
         switch = await self.get(switch_id)
