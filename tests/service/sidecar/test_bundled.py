@@ -67,7 +67,9 @@ def test_the_main_path(tmp_path: Path) -> None:
     if not (Path(specpilot.__file__).parent / "models" / "bundled" / "target").exists():
         pytest.skip("the bundled model is not in this checkout")
     port, admin_port = free_port(), free_port()
-    with up(tmp_path, port, admin_port, "--profile", "cpu/bundled--none--plain") as process:
+    # Without gates, whose audits have a test of their own and take their time.
+    options = ("--profile", "cpu/bundled--none--plain", "--gates", "[]")
+    with up(tmp_path, port, admin_port, *options) as process:
         key = (tmp_path / "admin.key").read_text().strip()
         admin = httpx.Client(
             base_url=f"http://127.0.0.1:{admin_port}/admin/v1",
