@@ -1,21 +1,19 @@
-"""The CPU stack as an operator starts it: image built, up, a chat, a switch of profiles under load, down."""
+"""The CPU stack as an operator starts it: up, a chat, a switch of profiles under load, the console, stop, down."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import httpx
 import pytest
 
-from tests.images.docker_engine import base_image, compose, docker_engine, docker_program
-from tests.programs import require_program
+from tests.images.conftest import Compose
 from tests.service.live_server import wait_until
 from tests.source_tree import REPO
 
@@ -28,6 +26,26 @@ CHAT = {
     "temperature": 0,
     "stream": True,
 }
+PORTS = ("GATEWAY_PORT", "ADMIN_PORT", "CONSOLE_PORT")
+
+pytestmark = pytest.mark.timeout(3000)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What ``docker-compose up`` gives an operator."""
+
+    compose: Compose
+    ports: dict[str, str]
+    key: str
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.ports[name]}"
+
+    def client(self, name: str) -> httpx.Client:
+        head = {"Authorization": f"Bearer {self.key}"}
+        limits = httpx.Limits(max_connections=2 * NUM_STREAMS)
+        return httpx.Client(base_url=self.url(name), headers=head, timeout=PATIENCE_S, limits=limits)
 
 
 def free_ports(count: int) -> list[str]:
@@ -36,6 +54,17 @@ def free_ports(count: int) -> list[str]:
     for listener in listeners:
         listener.close()
     return ports
+
+
+@pytest.fixture(scope="module")
+def stack(compose: Compose) -> Iterator[Stack]:
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    try:
+        compose("up", "--detach", "--wait", **ports)
+        key = compose("exec", "-T", "appliance", "cat", "/var/lib/specpilot/admin.key").strip()
+        yield Stack(compose, ports, key)
+    finally:
+        compose("down", "--volumes", "--timeout", "60")
 
 
 def stream_until(stop: threading.Event, client: httpx.Client, ends: list[str], faults: list[str]) -> None:
@@ -85,63 +114,53 @@ def switch_under_load(gateway: httpx.Client, admin: httpx.Client, profile: str) 
     return len(ends) - before, faults
 
 
-@pytest.mark.skipif(
-    os.environ.get("IMAGE_TESTS") != "1",
-    reason="builds images and runs Docker, minutes and gigabytes: set IMAGE_TESTS=1",
-)
-@pytest.mark.timeout(3000)
-def test_the_cpu_stack_comes_up_answers_switches_and_goes(tmp_path: Path) -> None:
-    require_program("docker-compose")
-    with docker_engine() as host:
-        base = base_image(host, tmp_path)
-        gateway_port, admin_port, console_port = free_ports(3)
-        ports = {"GATEWAY_PORT": gateway_port, "ADMIN_PORT": admin_port, "CONSOLE_PORT": console_port}
-        services = [] if importlib.util.find_spec("specpilot_console.__main__") else ["appliance"]
-        try:
-            compose(host, base, ports, "up", "--detach", "--build", "--wait", *services)
-            key = compose(host, base, ports, "exec", "-T", "appliance", "cat", "/var/lib/specpilot/admin.key")
-            url = f"http://127.0.0.1:{gateway_port}"
-            smoke = subprocess.run(
-                [sys.executable, str(REPO / "images" / "common" / "specpilot-smoke"), url],
-                env={"GATEWAY_KEY": key.strip()},
-                capture_output=True,
-                text=True,
-            )
-            assert smoke.returncode == 0, smoke.stdout + smoke.stderr
-            if not services:
-                assert httpx.get(f"http://127.0.0.1:{console_port}/").status_code == 200
-            head = {"Authorization": f"Bearer {key.strip()}"}
-            limits = httpx.Limits(max_connections=2 * NUM_STREAMS)
-            with (
-                httpx.Client(base_url=url, headers=head, timeout=PATIENCE_S, limits=limits) as gateway,
-                httpx.Client(
-                    base_url=f"http://127.0.0.1:{admin_port}", headers=head, timeout=PATIENCE_S
-                ) as admin,
-            ):
-                num_chats, faults = switch_under_load(gateway, admin, "cpu/bundled--eagle3--chain")
-            assert faults == [] and num_chats >= NUM_STREAMS
-            offline_words = [
-                docker_program(),
-                "--host",
-                host,
-                "run",
-                "--rm",
-                "--network",
-                "none",
-                "--read-only",
-            ]
-            offline_words += ["--cap-drop", "ALL", "--user", "54321:0", "specpilot:0.1.0-cpu"]
-            listed = subprocess.run(
-                [*offline_words, "list-profiles", "--json"], capture_output=True, text=True, check=True
-            )
-            states = {row["name"]: row["status"] for row in json.loads(listed.stdout)["profiles"]}
-            assert states["cpu/bundled--dflash2--chain"] == "runnable"
-            assert states["h100/qwen3.8-27b--dflash2--single"] == "wrong gpu"
-            compose(host, base, ports, "stop")
-            ended = compose(host, base, ports, "ps", "--all", "--format", "json").splitlines()
-            codes = {row["Service"]: row["ExitCode"] for row in map(json.loads, ended)}
-            assert codes.pop("appliance") == 0, "SIGTERM drains it"
-            # uvicorn shuts the console down and then raises the signal again: 128 + 15.
-            assert set(codes.values()) <= {0, 143}
-        finally:
-            compose(host, base, ports, "down", "--volumes", "--timeout", "60")
+def test_the_endpoint_refuses_without_a_key_and_serves_with_one(stack: Stack) -> None:
+    smoke = subprocess.run(
+        [sys.executable, str(REPO / "images/common/specpilot-smoke"), stack.url("GATEWAY_PORT")],
+        env={"GATEWAY_KEY": stack.key},
+        capture_output=True,
+        text=True,
+    )
+    assert smoke.returncode == 0, smoke.stdout + smoke.stderr
+    assert smoke.stdout.count("ok ") == 6
+
+
+def test_the_admin_api_answers_its_key_alone(stack: Stack) -> None:
+    with stack.client("ADMIN_PORT") as admin:
+        (revision,) = admin.get("/admin/v1/revisions").json()["revisions"]
+    assert revision["profile_name"] == "cpu/bundled--dflash2--chain"
+    assert httpx.get(f"{stack.url('ADMIN_PORT')}/admin/v1/revisions").status_code == 401
+
+
+def test_the_console_answers_and_reaches_the_admin_api(stack: Stack) -> None:
+    assert httpx.get(stack.url("CONSOLE_PORT")).status_code == 200
+    reach = "import urllib.request as u; print(u.urlopen('http://appliance:8001/livez').status)"
+    assert stack.compose("exec", "-T", "console", "python", "-c", reach).strip() == "200"
+
+
+def test_a_switch_under_load_breaks_no_chat(stack: Stack) -> None:
+    with stack.client("GATEWAY_PORT") as gateway, stack.client("ADMIN_PORT") as admin:
+        num_chats, faults = switch_under_load(gateway, admin, "cpu/bundled--eagle3--chain")
+    assert faults == [] and num_chats >= NUM_STREAMS
+
+
+def test_containers_wrote_to_their_volumes_alone(stack: Stack) -> None:
+    docker = stack.compose.docker
+    for container in stack.compose("ps", "--quiet").split():
+        changed = [line.split(" ", 1) for line in docker("diff", container).splitlines()]
+        # Places of mounts show as changed; a read-only root file system holds nothing else.
+        assert {path for kind, path in changed if kind != "C"} <= {"/models", "/cache", "/var/lib/specpilot"}
+
+
+def test_it_stops_cleanly_and_leaves_nothing(stack: Stack) -> None:
+    """The last of this module."""
+    stack.compose("stop")
+    rows = [json.loads(line) for line in stack.compose("ps", "--all", "--format", "json").splitlines()]
+    codes = {row["Service"]: row["ExitCode"] for row in rows}
+    # uvicorn shuts the console down and then raises the signal again: 128 + 15.
+    assert codes == {"appliance": 0, "console": codes["console"]}, "SIGTERM drains the appliance"
+    assert codes["console"] in (0, 143)
+    stack.compose("down", "--volumes", "--timeout", "60")
+    mine = ["--quiet", "--filter", "label=com.docker.compose.project=specpilot-test"]
+    for words in (["ps", "--all"], ["volume", "ls"], ["network", "ls"]):
+        assert stack.compose.docker(*words, *mine).strip() == "", words

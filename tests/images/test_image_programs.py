@@ -165,17 +165,39 @@ def test_dockerfiles_are_clean(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_images_have_what_all_images_have(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
+    for name, value in re.findall(r"^ARG (\w+)=(\S+)$", text.split("\nFROM ")[0], re.MULTILINE):
+        text = text.replace(f"${{{name}}}", value)
     sm = {"cpu": "cpu", "sm90": "sm_90a", "sm120": "sm_120a"}[path.parent.name]
-    assert text.count("FROM ${BASE_IMAGE}") == 2
     for line in (
         "USER 10001:0",
         'ENTRYPOINT ["tini", "--", "specpilot-entrypoint"]',
         "STOPSIGNAL SIGTERM",
         "HEALTHCHECK",
         f'io.specpilot.sm="{sm}"',
-        f"echo {sm} > /opt/specpilot/compiled-sm.txt",
     ):
         assert line in text, line
+    assert re.search(rf'echo "?{sm}"? > /opt/specpilot/compiled-sm.txt', text)
+
+
+def test_every_stage_stands_on_the_base_that_is_given() -> None:
+    for path in DOCKERFILES:
+        bases = re.findall(r"^FROM (\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(bases) == {"${BASE_IMAGE}"} and len(bases) >= 2, path
+
+
+def test_the_gpu_images_differ_in_their_architecture_alone() -> None:
+    texts = [
+        (REPO / "images" / sm / "Dockerfile").read_text("utf-8").splitlines() for sm in ("sm90", "sm120")
+    ]
+    differing = {a.split("=")[0] for a, b in zip(*texts, strict=True) if a != b and not a.startswith("#")}
+    assert differing == {"ARG SM", "ARG CUDA_ARCH", "ARG TITLE"}
+
+
+def test_the_environment_of_sglang_is_pinned_to_what_it_is_tested_with() -> None:
+    lines = (REPO / "images/sglang/requirements.txt").read_text("utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", pin) for pin in pins)
+    assert {"sglang==0.5.20", "torch==2.13.0", "transformers==5.12.1"} <= set(pins)
 
 
 def test_every_copied_folder_enters_the_build_context() -> None:
@@ -191,7 +213,7 @@ def test_every_copied_folder_enters_the_build_context() -> None:
         "console",
         "kernels",
     } <= allowed
-    assert "images/common" in allowed
+    assert {"images/common", "images/sglang", "Makefile"} <= allowed
 
 
 def test_shell_scripts_are_clean() -> None:
