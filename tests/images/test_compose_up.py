@@ -148,7 +148,7 @@ def test_containers_cannot_write_outside_their_volumes(stack: Stack) -> None:
     for service in ("appliance", "console"):
         container = stack.compose("ps", "--quiet", service).strip()
         assert stack.compose.docker.inspect(container)["HostConfig"]["ReadonlyRootfs"] is True
-        refused = stack.compose.docker.fails("exec", container, "touch", "/opt/specpilot/x", "/home/x")
+        refused = stack.compose.docker.fails("exec", container, "touch", "/opt/specpilot/x", "/etc/x")
         assert refused.stderr.count("Read-only file system") == 2
 
 
