@@ -40,6 +40,6 @@ def test_every_package_with_modules_is_found() -> None:
 
 def test_extras_and_python_versions() -> None:
     assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"
-    assert {"serve", "console", "clients", "lm-eval", "dev"} == set(
+    assert {"serve", "console", "otel", "clients", "lm-eval", "dev"} == set(
         PROJECT["project"]["optional-dependencies"]
     )
