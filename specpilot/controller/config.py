@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from specpilot.controller.isolation import Users
+from specpilot.controller.noise import MIN_NULL_TRIALS
 from specpilot.errors import ConfigError
 from specpilot.forcing import Rules
 from specpilot.profiles.records import read_record
@@ -70,11 +71,21 @@ class ControllerConfig:
             raise ConfigError(f"folder: got {self.folder!r}, expected an absolute path")
         if len(self.slots) not in (1, 2):
             raise ConfigError(f"slots: got {len(self.slots)}, expected one or two")
+        if self.num_null_trials < MIN_NULL_TRIALS:
+            raise ConfigError(
+                f"num_null_trials: got {self.num_null_trials}, expected at least {MIN_NULL_TRIALS}; noise from fewer "
+                "says nothing"
+            )
         if (self.users is None) != (not self.launch):
             raise ConfigError(
                 "users, launch: got one without the other; a system that is launched needs a user of its own, and one "
                 "inside the controller cannot have any"
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``read_record`` makes this of again."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
 
     @property
     def private(self) -> Path:
@@ -91,6 +102,15 @@ class ControllerConfig:
     @property
     def trees(self) -> Path:
         return self.public / "trees"
+
+
+def _plain(value: Any) -> Any:
+    """``dataclasses.asdict`` cannot copy the read-only mappings of a record that was read."""
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def read_config(path: Path) -> ControllerConfig:

@@ -209,13 +209,18 @@ class Controller:
         )
 
     def close(self, actor: str, direction: str | None = None) -> dict[str, Any]:
-        """Close a direction, or the round without one."""
-        current = self._round("close")
+        """Close a direction, or the round without one.
+
+        A round can be closed whatever became of it: stale, under another environment, or without a measured noise
+        because its opening failed.
+        """
         if direction is None:
+            current = self._open_round("close")
             entry = self.ledger.append(
                 actor, "round.closed", best=system_json(current.best), final=current.final
             )
             return self._reply(entry)
+        current = self._round("close")
         if direction not in current.directions:
             raise RequestError(
                 f"close: got direction {direction!r}, expected one that was measured: {current.directions}"
@@ -245,11 +250,19 @@ class Controller:
 
     # Parts.
 
+    def _open_round(self, command: str) -> Round:
+        current = read_round(self.ledger.entries())
+        if current is None or current.is_closed:
+            raise RequestError(f"{command}: no round is open, expected one; open it")
+        return current
+
     def _round(self, command: str) -> Round:
         """The open round, if nothing it was measured under has changed."""
-        current = read_round(self.ledger.entries())
-        if current is None or current.is_closed or current.noise is None:
-            raise RequestError(f"{command}: no round with a measured noise is open, expected one; open it")
+        current = self._open_round(command)
+        if current.noise is None:
+            raise RequestError(
+                f"{command}: the round has no measured noise, its opening failed; close it and open another"
+            )
         now = dict(self.measures.environment())
         then = current.opened["environment"]
         if changed := sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key)):

@@ -14,7 +14,6 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from dataclasses import asdict
 from pathlib import Path
 
 from specpilot.controller.config import ControllerConfig
@@ -67,7 +66,7 @@ def start(config: ControllerConfig, *, is_unprotected_accepted: bool = False) ->
     handle = spawner.detach()
     os.set_inheritable(handle, True)
     drop_to(user)
-    message = json.dumps({"config": asdict(config), "spawner": handle, "code": digest})
+    message = json.dumps({"config": config.to_json(), "spawner": handle, "code": digest})
     environment = {
         "HOME": str(config.private),
         "PATH": os.environ.get("PATH", ""),
@@ -112,10 +111,23 @@ def _check_python(user: int) -> None:
             command, user=user, group=user, extra_groups=[], env={}, check=True, capture_output=True
         )
     except (OSError, subprocess.CalledProcessError) as error:
+        said = error.stderr.decode(errors="replace").strip() if hasattr(error, "stderr") else ""
+        why = said.rpartition("\n")[2] or str(error)
+        if closed := _closed_folder(Path(sys.executable)):
+            why = f"{closed} lets only its owner in"
         raise Unsupported(
-            f"isolation: user {user} cannot run {sys.executable} ({error}); install SpecPilot where every user can "
-            "read it"
+            f"isolation: user {user} cannot run {sys.executable}: {why}; install Python and SpecPilot's packages where "
+            "every user can read them, /opt for instance"
         ) from None
+
+
+def _closed_folder(executable: Path) -> Path | None:
+    """The first folder on the way to a program, through every link, that other users cannot enter."""
+    for place in (executable, executable.resolve(), Path(sys.prefix), Path(sys.base_prefix)):
+        for folder in reversed(place.parents):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return folder
+    return None
 
 
 def _environment_faults() -> list[str]:

@@ -117,6 +117,12 @@ class SidecarSettings(BaseSettings):
     job_timeout_s: float = Field(
         default=3600.0, gt=0, description="longest time a check may run, pauses for requests not counted"
     )
+    job_deadline_s: float = Field(
+        default=6 * 3600.0,
+        gt=0,
+        description="longest time from a check's start to its end, pauses counted: a box that is always full has no "
+        "time for it",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe log shown"
     )

@@ -78,12 +78,18 @@ def make_sets(truth: Truth, *, development_tokens: int = 40, sealed_tokens: int 
 
 
 def run_candidate(
-    truth: Truth, sets: Sets, behaviour: Stock, folder: Path, *, is_sealed: bool = False
+    truth: Truth,
+    sets: Sets,
+    behaviour: Stock,
+    folder: Path,
+    *,
+    is_sealed: bool = False,
+    rules: Rules = _RULES,
 ) -> Outcome:
     """Open, pair, check, promote, and with ``is_sealed`` the sealed final of what was promoted."""
     world = World(truth)
     controller = make_controller(
-        truth, sets, world, {"stock": Stock(), "candidate": behaviour}, folder / "ledger"
+        truth, sets, world, {"stock": Stock(), "candidate": behaviour}, folder / "ledger", rules
     )
     try:
         controller.open("operator", System("stock"))
@@ -133,7 +139,12 @@ def mine_noise(truth: Truth, sets: Sets, folder: Path, *, run_sd: float = 0.01) 
 
 
 def make_controller(
-    truth: Truth, sets: Sets, world: World, behaviours: dict[str, Stock], ledger: Path
+    truth: Truth,
+    sets: Sets,
+    world: World,
+    behaviours: dict[str, Stock],
+    ledger: Path,
+    rules: Rules = _RULES,
 ) -> Controller:
     """The real controller on a simulated box."""
     measures = Measures(
@@ -141,7 +152,7 @@ def make_controller(
         development=sets.development,
         hidden=sets.hidden,
         sealed=sets.sealed,
-        audit=ForcingAudit(truth.scorer, _RULES),
+        audit=ForcingAudit(truth.scorer, rules),
         clock=world.clock,
         environment=lambda: {"box": "simulated"},
         end_of_thinking_id=sets.end_of_thinking_id,

@@ -75,7 +75,8 @@ class Truth:
         """The same with 2 added to the logit of every 7th id once ``after`` tokens are out: the paper's fault (6.2)."""
         prompt_ids = tuple(prompt_ids)
         begin = self.answer(prompt_ids, max_new_tokens)[:after]
-        if len(begin) < after or after >= max_new_tokens or begin[-1:] == (self.eos_id,):
+        is_ended = begin[-1:] == (self.eos_id,) and not self._ignore_eos
+        if len(begin) < after or after >= max_new_tokens or is_ended:
             return begin
         key = ((*prompt_ids, *begin), max_new_tokens - after)
         if key not in self._biased:

@@ -203,6 +203,24 @@ def test_a_job_that_runs_too_long_has_failed(tmp_path: Path) -> None:
         assert job["state"] == "failed" and "did not end within" in job["error"]
 
 
+def test_a_job_that_only_waits_ends_at_its_deadline(tmp_path: Path) -> None:
+    """It is paused before its time limit and stays so: nothing but the deadline can end it."""
+    limits = {"job_timeout_s": 600.0, "job_deadline_s": 3.0}
+    parts = kinds_of(FakeKind("check"))
+    with run_sidecar(tmp_path, [A], parts=parts, gates=(), max_in_flight=1, **limits) as server:
+        body = {"model": "fake", "prompt": "x", "max_tokens": 100_000, "stream": True}
+        body["fake"] = {"delay_s": 0.01}
+        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
+            parts = answer.iter_bytes()  # kept: its end would be the request's
+            next(parts)
+            job_id = start(server, **LONG)
+            wait_until(lambda: show(server, job_id)["is_paused"], "the job is paused")
+            job = wait_for(server, job_id)
+        assert job["state"] == "failed"
+        assert job["error"].startswith("unavailable: no time on this box"), job["error"]
+        assert "paused for requests" in job["error"]
+
+
 def test_a_stopped_sidecar_leaves_no_running_job(tmp_path: Path) -> None:
     parts = kinds_of(FakeKind("check"))
     with run_sidecar(tmp_path, [A], parts=parts, gates=()) as server:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specpilot.controller.history import read_round
 from specpilot.controller.measures import Measures
+from specpilot.controller.selftest.world import WorldSlot
 from specpilot.controller.slots.base import System
 from specpilot.controller.spending import AlphaPlan
-from specpilot.errors import RequestError
+from specpilot.errors import EngineError, RequestError
 from tests.specpilot.controller.box import BEST, STOCK, Box
 
 
@@ -110,6 +112,36 @@ def test_a_changed_environment_is_refused(box: Box) -> None:
     box.environment = {"driver": "2"}
     with pytest.raises(RequestError, match="environment: driver changed"):
         box.controller.pair("agent", "d", BEST)
+
+
+@pytest.mark.parametrize("change", ["old", "moved"])
+def test_a_round_that_cannot_go_on_can_be_closed(box: Box, change: str) -> None:
+    """A reboot or a night must not leave a ledger in which no round can ever be opened again."""
+    box.seconds = 2 * 24 * 3600.0 if change == "old" else 0.0
+    box.environment = {"boot": "2"} if change == "moved" else box.environment
+    with pytest.raises(RequestError, match=r"open another|open a round anew"):
+        box.controller.pair("agent", "d", BEST)
+    box.controller.close("operator")
+    box.seconds = 0.0
+    box.controller.open("operator", STOCK)
+    assert box.promote(BEST)["is_promoted"]
+
+
+def test_a_round_whose_opening_failed_can_be_closed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.controller.close("operator")
+    monkeypatch.setattr(WorldSlot, "run", _broken_slot)
+    with pytest.raises(EngineError, match="does not start"):
+        box.controller.open("operator", STOCK)
+    monkeypatch.undo()
+    with pytest.raises(RequestError, match="its opening failed; close it"):
+        box.controller.pair("agent", "d", BEST)
+    box.controller.close("operator")
+    box.controller.open("operator", STOCK)
+    assert box.promote(BEST)["is_promoted"]
+
+
+def _broken_slot(*arguments: Any) -> None:
+    raise EngineError("the system does not start")
 
 
 def test_the_sealed_requests_are_used_once(box: Box) -> None:

@@ -17,6 +17,7 @@ from specpilot.controller.isolation import Users, copy_code, find_faults, hash_c
 from specpilot.controller.process import start
 from specpilot.controller.snapshots import take_tree
 from specpilot.errors import ConfigError, RequestError, Unsupported
+from specpilot.profiles.records import read_record
 
 PYTHON = Path("/usr/bin/python3")  # one that any user may run
 USERS = Users(controller=61_911, candidate=61_912, control=61_913, agents=(61_914,))
@@ -142,6 +143,7 @@ def test_without_isolation_the_controller_does_not_start(tmp_path: Path) -> None
         ({"launch": ["serve"]}, "without the other"),
         ({"slots": []}, "expected one or two"),
         ({"more": 1}, "unknown key 'more'"),
+        ({"num_null_trials": 3}, "expected at least 4"),
     ],
 )
 def test_a_wrong_configuration_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
@@ -158,6 +160,39 @@ def test_a_configuration(tmp_path: Path) -> None:
     )
     config = read_config(path)
     assert config.slots == (SlotConfig("gpu 0"),) and str(config.socket) == "/c-public/socket"
+
+
+def test_a_configuration_outlives_the_change_of_user(tmp_path: Path) -> None:
+    """The controller's own process gets it as JSON."""
+    path = tmp_path / "controller.json"
+    given = {
+        "users": {"controller": 6001, "candidate": 6002, "control": 6003, "agents": [1000]},
+        "slots": [{"name": "gpu 0", "environment": {"CUDA_VISIBLE_DEVICES": "0"}}],
+        "launch": ["serve", "{port}"],
+        "environment": {"PYTHONPATH": "{tree}"},
+        "rules": {"min_tokens": 500},
+    }
+    path.write_text(json.dumps({"version": 1, "folder": "/c"} | given), encoding="utf-8")
+    config = read_config(path)
+    again = read_record(ControllerConfig, json.loads(json.dumps(config.to_json())), "controller")
+    assert again == config and again.slots[0].environment == {"CUDA_VISIBLE_DEVICES": "0"}
+
+
+@needs_root
+def test_a_python_that_only_root_can_reach_is_named(open_folder: Path) -> None:
+    """The folder that shuts the controller's user out, not just 'permission denied'."""
+    closed = open_folder / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "python").symlink_to(PYTHON)
+    code = (
+        "import sys; sys.executable = sys.argv[1]\n"
+        "from specpilot.controller.process import _check_python\n"
+        "_check_python(61_911)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(closed / "python")], capture_output=True, text=True
+    )
+    assert f"{closed} lets only its owner in" in done.stderr, done.stderr
 
 
 def test_snapshots_hold_files_and_no_links(tmp_path: Path) -> None:

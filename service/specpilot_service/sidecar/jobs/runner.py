@@ -256,11 +256,17 @@ class JobRunner:
     async def _watch(self, running: _Running, process: JobProcess) -> None:
         """Pauses and resumes it; raises for what ends it early."""
         run_s, idle_s = 0.0, 0.0
-        before_s = time.monotonic()
+        began_s = before_s = time.monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
             now_s = time.monotonic()
             passed_s, before_s = now_s - before_s, now_s
+            elapsed_s = now_s - began_s
+            if elapsed_s > self._settings.job_deadline_s:
+                raise JobFailed(
+                    f"unavailable: no time on this box: it had {process.processor_s():.1f} s of processor time in "
+                    f"{elapsed_s:.0f} s, {elapsed_s - run_s:.0f} s of them paused for requests"
+                )
             if running.cancelled_by is not None:
                 raise JobFailed(f"cancelled by {running.cancelled_by}")
             if running.has_to_yield:
@@ -277,7 +283,10 @@ class JobRunner:
                 continue
             run_s += passed_s
             if run_s > self._settings.job_timeout_s:
-                raise JobFailed(f"did not end within {self._settings.job_timeout_s:.0f} s of running")
+                raise JobFailed(
+                    f"unavailable: it did not end within {self._settings.job_timeout_s:.0f} s of running, in which it "
+                    f"had {process.processor_s():.1f} s of processor time"
+                )
             if not running.is_gate and self._fleet.router.is_saturated:
                 process.pause()
                 running.is_paused, idle_s = True, 0.0
