@@ -142,7 +142,10 @@ def readme_commands() -> list[list[str]]:
 def test_commands_and_options_in_readme_exist(words: list[str]) -> None:
     # In a process of its own: a verb may replace the process it runs in.
     script = "import sys; from specpilot.cli import main; sys.exit(main())"
-    verbs = [words[1], *(word for word in words[2:3] if words[1] != "admin" and word.isalpha() and word.islower())]
+    verbs = [
+        words[1],
+        *(word for word in words[2:3] if words[1] != "admin" and word.isalpha() and word.islower()),
+    ]
     command = [sys.executable, "-c", script, *verbs, "--help"]
     environment = {**os.environ, "COLUMNS": "200"}
     shown = subprocess.run(command, capture_output=True, text=True, env=environment)
