@@ -205,11 +205,16 @@ def test_a_job_that_runs_too_long_has_failed(tmp_path: Path) -> None:
 
 def test_a_job_that_only_waits_ends_at_its_deadline(tmp_path: Path) -> None:
     """It is paused before its time limit and stays so: nothing but the deadline can end it."""
-    limits = {"job_timeout_s": 600.0, "job_deadline_s": 3.0}
-    parts = kinds_of(FakeKind("check"))
-    with run_sidecar(tmp_path, [A], parts=parts, gates=(), max_in_flight=1, **limits) as server:
-        body = {"model": "fake", "prompt": "x", "max_tokens": 100_000, "stream": True}
-        body["fake"] = {"delay_s": 0.01}
+    limits: dict[str, Any] = {"job_timeout_s": 600.0, "job_deadline_s": 3.0}
+    kinds = kinds_of(FakeKind("check"))
+    with run_sidecar(tmp_path, [A], parts=kinds, gates=(), max_in_flight=1, **limits) as server:
+        body = {
+            "model": "fake",
+            "prompt": "x",
+            "max_tokens": 100_000,
+            "stream": True,
+            "fake": {"delay_s": 0.01},
+        }
         with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
             parts = answer.iter_bytes()  # kept: its end would be the request's
             next(parts)
