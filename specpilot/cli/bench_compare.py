@@ -73,7 +73,7 @@ def _compare(
     """Output rates of all arms on the same requests, closed loop, laid out like the paper's tables 1 to 3."""
     from specpilot.bench.compare.arms import StockChoice, engine_arms, own_arms, server_arms
     from specpilot.bench.compare.run import blocks, run_arms
-    from specpilot.bench.compare.sweep import find_stock
+    from specpilot.bench.compare.sweep import find_stock, stock_block
     from specpilot.bench.compare.table import make_report, render
     from specpilot.bench.provenance import find_commit, find_versions
     from specpilot.profiles import load_profiles
@@ -106,13 +106,11 @@ def _compare(
     if sweep:
         with progress_bar("sweep", num_blocks) as advance:
             stock, swept = find_stock(engine, chosen.prompts, sizes, most, advance)
-        options = {} if stock.positions is None else {"positions": stock.positions}
-        report["stock"] = {
-            "drafter": stock.drafter,
-            "options": options,
-            "speedup_over_ar": max(swept.values()),
-            "swept": swept,
-        }
+        asked = f"{len(chosen.prompts)} requests, {most} tokens, batch sizes {batch_sizes}"
+        source = (
+            f"specpilot bench compare --sweep, {mode} mode, {asked}, commit {report['commit'] or 'unknown'}"
+        )
+        report["stock"] = stock_block(stock, swept, source)
     candidate = None if drafter is None else (drafter, mechanisms_of(builder, nodes, positions))
     if arm:
         arms = own_arms(arm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from specpilot.bench.compare.arms import AR, Arm, StockChoice
 from specpilot.bench.compare.run import compare_gain, run_arms
@@ -12,7 +13,7 @@ from specpilot.engines.mechanisms import Mechanisms
 from specpilot.errors import ConfigError
 from specpilot.requests.sets import Prompt
 
-__all__ = ["find_stock", "stock_choices"]
+__all__ = ["find_stock", "stock_block", "stock_choices"]
 
 _POSITIONS = (3, 5)
 
@@ -47,3 +48,14 @@ def find_stock(
     results = run_arms(arms, prompts, batch_sizes, max_new_tokens, on_block_done=on_block_done)
     swept = {one.label: compare_gain(results, one.label, AR, batch_sizes).gain.ratio for one in choices}
     return max(choices, key=lambda one: swept[one.label]), swept
+
+
+def stock_block(stock: StockChoice, swept: Mapping[str, float], source: str) -> dict[str, Any]:
+    """A profile's block ``stock`` (:class:`specpilot.profiles.schema.TunedStock`)."""
+    return {
+        "drafter": stock.drafter,
+        "options": {} if stock.positions is None else {"positions": stock.positions},
+        "speedup_over_ar": max(swept.values()),
+        "swept": dict(swept),
+        "source": source,
+    }

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 import pytest
 
-from specpilot.bench.compare.arms import AR, CANDIDATE, STOCK, Arm, own_arms
+from specpilot.bench.compare.arms import AR, CANDIDATE, STOCK, Arm, StockChoice, own_arms
 from specpilot.bench.compare.run import blocks, compare_gain, run_arms, tau
+from specpilot.bench.compare.sweep import find_stock, stock_block, stock_choices
 from specpilot.bench.compare.table import make_report, render
 from specpilot.controller.selftest.world import WorldClock
 from specpilot.controller.slots.base import Piece
 from specpilot.errors import ConfigError
+from specpilot.models.build import build_engine
+from specpilot.profiles.records import read_record
+from specpilot.profiles.schema import TunedStock
 from specpilot.requests.sets import Prompt
 
 PROMPTS = [Prompt(f"{name}/{n}", name, 1, (n + 1, 5)) for name in ("gsm8k", "mbpp", "own") for n in range(4)]
@@ -48,6 +53,17 @@ def test_ratios_and_tau() -> None:
     text = render(report)
     assert "Math: gsm8k" in text and "Code: mbpp" in text and "Other: own" in text
     assert "4.00x 4.00" in text and "tokens/step 2.00 -> 4.00" in text
+
+
+def test_a_sweep_times_every_chain_and_gives_a_profile_its_stock() -> None:
+    engine = build_engine(num_threads=1)
+    ids = engine.apply_chat_template([{"role": "user", "content": "What is 3 + 4?"}])
+    prompts = [Prompt(f"own/{n}", "own", 1, (*ids, n + 10)) for n in range(4)]
+    stock, swept = find_stock(engine, prompts, [1], 8)
+    assert len(swept) == len(stock_choices(engine)) >= 3 and swept[stock.label] == max(swept.values())
+    block = stock_block(stock, swept, "specpilot bench compare --sweep")
+    recorded = read_record(TunedStock, json.loads(json.dumps(block)), "stock")
+    assert StockChoice(recorded.drafter, recorded.options.get("positions")) == stock
 
 
 def test_arms_take_turns() -> None:
