@@ -91,7 +91,8 @@ def judge(
     rates = rate_test(
         system.counts, stock.counts, limit=rules.rate_limit, level=rules.rate_level / rules.num_looks
     )
-    order = audit_order([len(group) for group in system.events], rules.max_audited, seed)
+    counts = [len(group) for group in system.events]
+    order = audit_order(counts, rules.max_audited, seed, rules.fewest_requests)
     audited = _explain_all(system, stock, order, scorer, rules, on_progress)
     hit = {event.request_id for event in audited if event.is_unexplained}
     events = event_test(
@@ -156,19 +157,41 @@ def _explain_all(
     on_progress: Progress,
 ) -> list[Event]:
     paths = {answer.request_id: answer for answer in stock.answers}
-    todo = [(event, system.answers[row]) for row in order for event in system.events[row]]
-    audited = []
+    total = sum(len(system.events[row]) for row in order)
+    audited: list[Event] = []
+
+    def explain(event: Event, answer: Answer) -> Event:
+        return explain_event(event, answer, paths.get(event.request_id), scorer, rules.large_margin)
+
     with ThreadPoolExecutor(4) as pool:
-        results = pool.map(
-            lambda pair: explain_event(
-                pair[0], pair[1], paths.get(pair[0].request_id), scorer, rules.large_margin
-            ),
-            todo,
-        )
-        for event in results:
+        todo = [(event, row) for row in order for event in system.events[row]]
+        first = todo[: rules.max_audited]
+        for event in pool.map(lambda pair: explain(pair[0], system.answers[pair[1]]), first):
             audited.append(event)
-            on_progress("events", len(audited), len(todo))
+            on_progress("events", len(audited), total)
+        # Beyond the limit a request is asked only whether it has an unexplained event at all, which is what counts.
+        hit = {event.request_id for event in audited if event.is_unexplained}
+        rest: dict[int, list[Event]] = {}
+        for event, row in todo[rules.max_audited :]:
+            if event.request_id not in hit:
+                rest.setdefault(row, []).append(event)
+        for found in pool.map(lambda row: _until_unexplained(rest[row], system.answers[row], explain), rest):
+            audited += found
+            on_progress("events", len(audited), total)
+    if len(audited) < total:
+        on_progress("events", total, total)
     return audited
+
+
+def _until_unexplained(
+    events: Sequence[Event], answer: Answer, explain: Callable[[Event, Answer], Event]
+) -> list[Event]:
+    found: list[Event] = []
+    for event in events:
+        found.append(explain(event, answer))
+        if found[-1].is_unexplained:
+            break
+    return found
 
 
 def _reasons(rates: RateTest, events: EventTest) -> list[str]:

@@ -90,15 +90,16 @@ def find_events(answer: Answer, scores: TokenScores, large_margin: float, num_co
     ]
 
 
-def audit_order(counts: Sequence[int], least: int, seed: int) -> list[int]:
+def audit_order(counts: Sequence[int], least: int, seed: int, fewest: int = 1) -> list[int]:
     """Numbers of the requests to audit: all of them in a random order, cut where ``least`` events are reached.
 
-    Whole requests, with and without events, so that the tokens looked at are a fair exposure.
+    Whole requests, with and without events, so that the tokens looked at are a fair exposure; ``fewest`` of them at
+    least, for one request with all those events would be one request against stock's many.
     """
     order: list[int] = np.random.default_rng(seed).permutation(len(counts)).tolist()
     reached = np.cumsum([counts[row] for row in order])
     last = int(np.searchsorted(reached, least)) + 1
-    return order[:last]
+    return order[: max(last, fewest)]
 
 
 def event_test(

@@ -42,9 +42,11 @@ class Rules:
     event_level
         Level of the event rule's test.
     max_audited
-        Large-margin events that are audited at least, if there are so many: whole requests in a seeded order.
+        Large-margin events that are all audited, if there are so many, requests in a seeded order; after them only until
+        it is known whether a request has an unexplained one. At least ``fewest_requests`` requests are looked at.
     min_requests, min_tokens
-        Fewer say too little for a verdict: the audit is unavailable.
+        Fewer say too little for a verdict: the audit is unavailable. ``min_requests`` is at least
+        :attr:`fewest_requests`.
     num_looks
         Looks planned at growing data; both levels are divided by it (Bonferroni). An audit of complete data has one.
     context_tokens
@@ -68,7 +70,12 @@ class Rules:
         for name in ("rate_limit", "rate_level", "event_level"):
             if not 0 < getattr(self, name) < 0.5:
                 raise ConfigError(f"{name}: got {getattr(self, name)}, expected a number between 0 and 0.5")
-        for name, least in (("min_requests", 2), ("min_tokens", 1), ("max_audited", 1), ("num_looks", 1)):
+        for name, least in (
+            ("min_requests", self.fewest_requests),
+            ("min_tokens", 1),
+            ("max_audited", 1),
+            ("num_looks", 1),
+        ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}: got {getattr(self, name)}, expected at least {least}")
 
@@ -76,6 +83,12 @@ class Rules:
     def large_margin(self) -> float:
         """Nats above which a mismatch is a large-margin event."""
         return 2 * self.delta
+
+    @property
+    def fewest_requests(self) -> int:
+        """Requests that must all have an unexplained event for the event rule to reject, stock having none over as many
+        tokens: 6 at a level of 0.02. An audit of fewer accepts whatever it finds."""
+        return math.floor(math.log(self.event_level) / math.log(0.5)) + 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -11,6 +11,7 @@ import pytest
 from specpilot.engines.base import ScoreResult
 from specpilot.errors import ConfigError, ForcingError
 from specpilot.forcing import Answer, Rules, Verdict, audit, delta_from_margins, hash_tokenizer, score_arm
+from specpilot.forcing.events import event_test
 from specpilot.forcing.scorers.engine import EngineScorer
 from tests.specpilot.forcing.conftest import MAX_TOKENS, answer_all
 
@@ -53,6 +54,17 @@ def test_a_logit_bias_is_rejected_by_both_rules_with_evidence(engine, scorer, sc
         Verdict.from_json(document).to_json() == document
         and Verdict.from_json(document).events == verdict.events
     )
+
+
+def test_a_request_full_of_events_does_not_use_up_the_audit(engine, scorer, scored_stock):
+    """One request against stock's many could not be rejected: others are looked at, too."""
+    biased = answer_all(engine, "dflash2", logit_bias={i: 5.0 for i in range(0, 4096, 7)})
+    verdict = audit(biased, scorer, rules=replace(RULES, max_audited=1, rate_limit=0.4), stock=scored_stock)
+    counts = verdict.counts["system"]
+    assert counts["audited_requests"] >= RULES.fewest_requests
+    assert counts["unexplained_requests"] == counts["audited_events"] < counts["large_events"]
+    assert verdict.passed is False and verdict.reasons[0].startswith("event rule"), verdict.reasons
+    assert sum(event.explanation is None for event in verdict.events) > 0
 
 
 def test_an_event_that_stock_repeats_is_explained(engine, scorer, stock):
@@ -165,6 +177,18 @@ def test_delta_is_rounded_up_to_an_eighth():
         delta_from_margins([float("nan")])
     with pytest.raises(ConfigError):
         Rules(delta=0.3)
+
+
+def test_an_audit_must_be_able_to_reject():
+    """Fewer requests than the event rule needs are refused before anything is decoded."""
+    fewest = Rules().fewest_requests
+    assert fewest == 6
+    assert event_test(fewest, 0, 1000, 1000, Rules().event_level).is_rejected
+    assert not event_test(fewest - 1, 0, 1000, 1000, Rules().event_level).is_rejected
+    assert Rules(min_requests=6).min_requests == 6
+    with pytest.raises(ConfigError, match="min_requests: got 5, expected at least 6"):
+        Rules(min_requests=5)
+    assert Rules(event_level=0.05, min_requests=5).fewest_requests == 5
 
 
 def test_a_request_refused_by_stock_is_an_error_of_forcing(scorer):

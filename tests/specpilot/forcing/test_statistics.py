@@ -64,6 +64,7 @@ def test_audit_order_takes_whole_requests_until_enough():
     some = audit_order(counts, 4, seed=1)
     assert sum(counts[row] for row in some) >= 4 > sum(counts[row] for row in some[:-1])
     assert some == audit_order(counts, 4, seed=1) and some != audit_order(counts, 4, seed=2)
+    assert audit_order(counts, 1, seed=1, fewest=6) == audit_order(counts, 200, seed=1)[:6]
 
 
 def arm(tokens, mismatches, names="abcdefghijklmnop"):
