@@ -42,8 +42,8 @@ class Rules:
     event_level
         Level of the event rule's test.
     max_audited
-        Large-margin events that are all audited, if there are so many, requests in a seeded order; after them only until
-        it is known whether a request has an unexplained one. At least ``fewest_requests`` requests are looked at.
+        Large-margin events that are all audited, if there are so many, requests in a seeded order; after them only
+        until it is known whether a request has an unexplained one. At least ``fewest_requests`` are looked at.
     min_requests, min_tokens
         Fewer say too little for a verdict: the audit is unavailable. ``min_requests`` is at least
         :attr:`fewest_requests`.
