@@ -91,8 +91,8 @@ def judge(
     rates = rate_test(
         system.counts, stock.counts, limit=rules.rate_limit, level=rules.rate_level / rules.num_looks
     )
-    counts = [len(group) for group in system.events]
-    order = audit_order(counts, rules.max_audited, seed, rules.fewest_requests)
+    sizes = [len(group) for group in system.events]
+    order = audit_order(sizes, rules.max_audited, seed, rules.fewest_requests)
     audited = _explain_all(system, stock, order, scorer, rules, on_progress)
     hit = {event.request_id for event in audited if event.is_unexplained}
     events = event_test(
