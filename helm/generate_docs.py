@@ -19,6 +19,29 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).resolve().parent / "specpilot"
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]+)?$"
+_AMOUNTS = {
+    "type": "object",
+    "patternProperties": {
+        "^([a-z0-9.-]+/)?[A-Za-z0-9._-]+$": {"type": ["string", "number"], "pattern": QUANTITY, "minimum": 0}
+    },
+    "additionalProperties": False,
+}
+_LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "host": {
+        "type": "string",
+        "pattern": rf"^((\*\.)?{_LABEL}(\.{_LABEL})*)?$",
+        "maxLength": 253,
+    },
+    "size": {"type": "string", "pattern": QUANTITY},
+    "resources": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"requests": _AMOUNTS, "limits": _AMOUNTS, "claims": {"type": "array"}},
+    },
+}
+"""What several values share; a comment names one by ``@schema {"$ref": "#/definitions/NAME"}``."""
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
 
 
@@ -72,6 +95,7 @@ def make_schema(values: list[Value]) -> dict[str, Any]:
         "additionalProperties": False,
         # Helm hands `global` to every chart, so a schema without it refuses to be a subchart.
         "properties": {"global": {"type": "object"}},
+        "definitions": DEFINITIONS,
     }
     for value in values:
         place = schema
@@ -84,6 +108,8 @@ def make_schema(values: list[Value]) -> dict[str, Any]:
 
 
 def _schema_of(value: Value) -> dict[str, Any]:
+    if "$ref" in value.extra:  # draft 7 ignores what stands beside a $ref
+        return {"description": value.text, "allOf": [value.extra]}
     if isinstance(value.default, dict):
         own: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": {}}
         if "additionalProperties" in value.extra:

@@ -175,7 +175,7 @@ def test_a_cpu_without_a_volume_surges(tmp_path: Path) -> None:
     assert found["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-@pytest.mark.parametrize(("budget", "threshold"), [(1, 1), (5, 1), (6, 2), (120, 24), (901, 181)])
+@pytest.mark.parametrize(("budget", "threshold"), [(30, 6), (31, 7), (120, 24), (901, 181)])
 def test_probes_follow_the_start_up_budget(budget: int, threshold: int, tmp_path: Path) -> None:
     found = render("helm3", tmp_path, f"engine.startupBudgetSeconds={budget}")
     spec = objects(found)["Deployment", "box-specpilot"]["spec"]

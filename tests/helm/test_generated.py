@@ -35,6 +35,8 @@ def test_every_object_is_closed() -> None:
         return found
 
     assert open_objects(schema, "") == [".global"]
+    definitions = {"properties": schema["definitions"], "additionalProperties": False}
+    assert open_objects(definitions, "") == []
 
 
 def test_the_chart_installs_this_version() -> None:

@@ -103,3 +103,11 @@ type: Recreate
 {{- define "specpilot.budgetVersion" -}}
 {{- ternary "policy/v1" "policy/v1beta1" (.Capabilities.APIVersions.Has "policy/v1") -}}
 {{- end -}}
+
+{{/* Folders of the profiles, the kernels they need and the label of their GPU: what profiles/gpus.yaml says. */}}
+{{- define "specpilot.families" -}}
+cpu: {arch: cpu, product: ""}
+h100: {arch: sm90, product: NVIDIA-H100-80GB-HBM3}
+h200: {arch: sm90, product: NVIDIA-H200}
+pro6000: {arch: sm120, product: NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition}
+{{- end -}}
