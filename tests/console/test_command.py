@@ -98,6 +98,7 @@ def test_what_is_missing_is_said(run: Any, tmp_path: Path) -> None:
     assert exit_code == 1 and answer["error"]["code"] == "unavailable"
     exit_code, answer = run("whoami", key=tmp_path / "none.key")
     assert exit_code == 2 and "none.key" in answer["error"]["message"]
+    assert "admin.key" in answer["error"]["message"] and "Errno" not in answer["error"]["message"]
 
 
 def test_events_and_the_playground(run: Any, sidecar: LiveSidecar) -> None:

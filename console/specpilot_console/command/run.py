@@ -130,7 +130,13 @@ def _compare(session: Session, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_key(path: Path) -> str:
-    key = (sys.stdin.read() if str(path) == "-" else path.expanduser().read_text()).strip()
+    try:
+        key = (sys.stdin.read() if str(path) == "-" else path.expanduser().read_text()).strip()
+    except OSError as error:
+        raise Usage(
+            f"--key-file {path}: {error.strerror}; the sidecar writes its first key to admin.key in its state folder "
+            "(--state), readable by its own user: name that file with --key-file"
+        ) from None
     if not key or not key.isascii() or not key.isprintable():
         raise Usage(f"--key-file {path}: expected one key of the admin API")
     return key

@@ -8,11 +8,11 @@ from 1 in the order in which they were made.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from specpilot_service.schemas.base import RequestModel, ResponseModel
+from specpilot_service.schemas.base import MAX_INTEGER, PlainText, RequestModel, ResponseModel
 
 __all__ = [
     "BreakerState",
@@ -69,7 +69,7 @@ EngineState = Literal["starting", "ready", "backing_off", "stopping", "stopped",
 BreakerState = Literal["closed", "open", "half_open"]
 Verdict = Literal["passed", "failed", "not_checked"]
 
-_REASON = Field(min_length=1, max_length=500, description="why; kept in the audit log")
+_Reason = Annotated[PlainText, Field(description="why; kept in the audit log")]
 
 
 # Profiles
@@ -119,8 +119,8 @@ class ResolvedView(ResponseModel):
 class SwitchRequest(RequestModel):
     """Exactly one of ``profile`` (id or name) and ``revision`` (a number, for instance an imported one)."""
 
-    profile: str | None = None
-    revision: int | None = Field(default=None, ge=1)
+    profile: PlainText | None = None
+    revision: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
     mode: Literal["auto", "surge", "recreate", "in-engine"] = Field(
         default="auto", description="auto: what the profile says; a mode that cannot work here is refused"
     )
@@ -133,7 +133,7 @@ class SwitchRequest(RequestModel):
     is_promoted_at_once: bool = Field(
         default=True, description="false: stay in the state canary until promote or rollback is called"
     )
-    reason: str = _REASON
+    reason: _Reason
 
     @model_validator(mode="after")
     def _names_one_thing(self) -> SwitchRequest:
@@ -145,12 +145,15 @@ class SwitchRequest(RequestModel):
 
 
 class GateResult(ResponseModel):
-    """One check between 'it serves' and 'it is promoted'. ``not_checked``: the check does not exist on this box."""
+    """One check between 'it serves' and 'it is promoted'. ``not_checked``: the check does not exist on this box.
+
+    ``checked_at`` is null where nothing looked at anything.
+    """
 
     name: str
     verdict: Verdict
     message: str
-    checked_at: datetime
+    checked_at: datetime | None
 
 
 class SwitchStep(ResponseModel):
@@ -184,21 +187,21 @@ class SwitchList(ResponseModel):
 
 class CanaryRequest(RequestModel):
     share: float = Field(gt=0, lt=1)
-    reason: str = _REASON
+    reason: _Reason
 
 
 class PromoteRequest(RequestModel):
     is_forced: bool = Field(default=False, description="also with a failed gate; needs the scope admin")
-    reason: str = _REASON
+    reason: _Reason
 
 
 class ReasonRequest(RequestModel):
-    reason: str = _REASON
+    reason: _Reason
 
 
 class RollbackRequest(RequestModel):
     mode: Literal["auto", "surge", "recreate", "in-engine"] = "auto"
-    reason: str = _REASON
+    reason: _Reason
 
 
 # Revisions
@@ -242,7 +245,7 @@ class RevisionDiff(ResponseModel):
 
 class RevisionImport(RequestModel):
     document: str = Field(min_length=1, max_length=1_000_000, description="what export gave, as text")
-    reason: str = _REASON
+    reason: _Reason
 
 
 # Engine

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from specpilot_service.schemas.base import RequestModel, ResponseModel
+from specpilot_service.schemas.base import MAX_INTEGER, PlainText, RequestModel, ResponseModel
 
 __all__ = [
     "AuditEntry",
@@ -31,10 +31,15 @@ is the only one that opens the gateway."""
 class KeyCreate(RequestModel):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$")
     scopes: list[Scope] = Field(min_length=1)
-    models: list[str] | None = Field(default=None, description="model names it may ask for; null: all")
-    requests_per_minute: int | None = Field(default=None, ge=1)
+    models: list[PlainText] | None = Field(
+        default=None, min_length=1, max_length=1000, description="model names it may ask for; null: all"
+    )
+    requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_INTEGER)
     tokens_per_minute: int | None = Field(
-        default=None, ge=1, description="prompts and answers together; counted when an answer has ended"
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="prompts and answers together; counted when an answer has ended",
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specpilot_service.schemas.base import RequestModel, ResponseModel
+from specpilot_service.schemas.base import PlainText, RequestModel, ResponseModel
 
 __all__ = [
     "CheckRequest",
@@ -25,7 +25,7 @@ JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 JobOrigin = Literal["operator", "schedule", "gate"]
 
-_REASON = Field(min_length=1, max_length=500, description="why; kept in the audit log")
+_Reason = Annotated[PlainText, Field(description="why; kept in the audit log")]
 
 
 class CheckRequest(RequestModel):
@@ -34,11 +34,11 @@ class CheckRequest(RequestModel):
     options: dict[str, Any] = Field(
         default={}, description="of this kind of check; an unknown one is refused"
     )
-    reason: str = _REASON
+    reason: _Reason
 
 
 class JobRequest(CheckRequest):
-    kind: str = Field(min_length=1, max_length=64)
+    kind: Annotated[PlainText, Field(max_length=64)]
 
 
 class JobProgress(ResponseModel):
@@ -52,7 +52,8 @@ class JobProgress(ResponseModel):
 class JobView(ResponseModel):
     """``result`` has at least ``passed`` (true, false, null: not decided) and ``message``; the rest is the kind's.
 
-    ``is_paused`` is true while a running job is stopped because requests wait.
+    ``is_paused`` is true while a running job is stopped because requests wait. ``waits_for`` says what a queued job
+    waits for; empty in other states.
     """
 
     id: str
@@ -60,6 +61,7 @@ class JobView(ResponseModel):
     origin: JobOrigin
     state: JobState
     is_paused: bool = False
+    waits_for: str = ""
     revision: int | None = Field(description="the one that was checked")
     options: dict[str, Any]
     progress: JobProgress | None

@@ -11,7 +11,7 @@ from typing import Any
 
 from specpilot_service.schemas.admin_access import AuditEntry, KeyCreate, KeyCreated, KeyView
 from specpilot_service.sidecar.access import KeyRing, hash_secret, make_secret
-from specpilot_service.sidecar.boot import boot
+from specpilot_service.sidecar.boot import boot, retry_first_start
 from specpilot_service.sidecar.catalogue import Catalogue
 from specpilot_service.sidecar.engines.engine import LocalEngine
 from specpilot_service.sidecar.errors import SidecarError, conflict, not_found
@@ -113,8 +113,10 @@ class Sidecar:
         self.spawn(self._flush())
 
     async def _boot(self) -> None:
-        await boot(self.fleet, self.switching, self.catalogue)
+        tried = await boot(self.fleet, self.switching, self.catalogue)
         self.has_booted = True
+        if tried is not None:
+            await retry_first_start(self.fleet, self.switching, tried)
 
     async def _flush(self) -> None:
         while True:

@@ -28,6 +28,8 @@ class SidecarError(SpecPilotError):
         HTTP status and the stable word of the table in DESIGN.md.
     retry_after_s
         When it may work, for the header Retry-After; None without one.
+    closes
+        The connection cannot be used again.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class SidecarError(SpecPilotError):
         *,
         param: str | None = None,
         retry_after_s: float | None = None,
+        closes: bool = False,
     ) -> None:
         super().__init__(message)
         self.status, self.code, self.param, self.retry_after_s = status, code, param, retry_after_s
+        self.closes = closes
 
     @property
     def body(self) -> bytes:
@@ -56,6 +60,7 @@ class SidecarError(SpecPilotError):
         headers = (
             {} if self.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(self.retry_after_s)))}
         )
+        headers |= {"Connection": "close"} if self.closes else {}
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 

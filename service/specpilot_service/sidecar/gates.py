@@ -39,26 +39,28 @@ class JobGate:
         kind = self._jobs.kinds[self.name]
         resolved = candidate.resolved if isinstance(candidate, LocalEngine) else None
         if why := kind.unavailable() or kind.unavailable_for(resolved):
-            return self._result("not_checked", f"unavailable: {why}")
+            return GateResult(
+                name=self.name, verdict="not_checked", message=f"unavailable: {why}", checked_at=None
+            )
         try:
             job = await self._jobs.gate(self.name, candidate)
         except SpecPilotError as error:
-            return self._result("failed", f"the check could not run: {error}")
+            return self._failed(f"the check could not run: {error}")
         except Exception as error:
             log.error("gate %s: a defect of the sidecar", self.name, exc_info=error)
-            return self._result("failed", "the check could not run; the log has the cause")
+            return self._failed("the check could not run; the log has the cause")
         found = verdict_of(job)
         if found.verdict == "not_checked":
             return found.model_copy(update={"verdict": "failed"})
         return found
 
-    def _result(self, verdict: Verdict, message: str) -> GateResult:
-        return GateResult(name=self.name, verdict=verdict, message=message, checked_at=utc_now())
+    def _failed(self, message: str) -> GateResult:
+        return GateResult(name=self.name, verdict="failed", message=message, checked_at=utc_now())
 
 
 def verdict_of(job: JobView) -> GateResult:
     """What an ended job says: ``not_checked`` unless it has decided."""
-    at = job.ended_at or utc_now()
+    at = job.ended_at
     if job.result is None:
         message = f"{job.id} {job.state}: {job.error or 'no result'}"
         return GateResult(name=job.kind, verdict="not_checked", message=message, checked_at=at)

@@ -98,6 +98,12 @@ class SidecarSettings(BaseSettings):
         ge=0,
         description="restarts in a row of an engine that does not become ready; then it has failed",
     )
+    startup_budget_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=86_400,
+        description="longest time from an engine's start to its first token; default: what the profile says",
+    )
     backoff_s: float = Field(
         default=1.0, gt=0, description="wait before the first restart; doubles up to 60 s"
     )

@@ -152,7 +152,9 @@ class Switching:
 
     def _require(self, switch_id: str, *states: SwitchState) -> None:
         is_open = self.is_running and switch_id == self._open_id
-        if not is_open or self._state not in states or self._cancelled_by is not None:
+        if is_open and self._cancelled_by is not None:
+            raise conflict(f"switch {switch_id}: it is already being cancelled, by {self._cancelled_by[0]}")
+        if not is_open or self._state not in states:
             now = f"in the state {self._state}" if is_open else "not running"
             raise conflict(f"switch {switch_id}: it is {now}, expected one of: {', '.join(states)}")
 

@@ -91,6 +91,22 @@ def test_a_handler_needs_a_route() -> None:
         ("POST", "/revisions/1/rollback", {"reason": "x"}, 409, "conflict"),
         ("POST", "/keys", {"name": "x", "scopes": ["root"]}, 400, "invalid_value"),
         ("POST", "/keys", {"name": "", "scopes": ["viewer"]}, 400, "invalid_value"),
+        *[
+            ("POST", "/keys", {"name": "x", "scopes": ["viewer"], **wrong}, 400, "invalid_value")
+            for wrong in (
+                {"tokens_per_minute": 2**63},
+                {"requests_per_minute": 10**30},
+                {"models": []},
+                {"models": [""]},
+                {"models": ["a\0"]},
+            )
+        ],
+        ("POST", "/switches", {"reason": "x", "revision": 2**63}, 400, "invalid_value"),
+        ("POST", "/switches", {"reason": "x\0", "profile": "cpu/other"}, 400, "invalid_value"),
+        ("POST", "/engine/drain", {"reason": "a\x1b[2J"}, 400, "invalid_value"),
+        ("POST", "/jobs", {"reason": "x", "kind": "audit\n"}, 400, "invalid_value"),
+        ("GET", "/keys?limit=3", None, 400, "unknown_parameter"),
+        ("GET", "/audit-log?limit=3&befor=2", None, 400, "unknown_parameter"),
         ("DELETE", "/keys/none", None, 404, "not_found"),
         ("GET", "/keys/none/usage", None, 404, "not_found"),
         ("GET", "/audit-log?limit=0", None, 400, "invalid_value"),
@@ -106,6 +122,19 @@ def test_a_wrong_call_is_told_what_is_wrong(
     answer = server.admin.request(method, ADMIN_PREFIX + path, json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
     assert answer.headers["x-request-id"]
+
+
+def test_a_field_given_twice_is_refused(server: LiveSidecar) -> None:
+    body = b'{"reason": "a", "kind": "none", "options": {"x": 1, "x": 2}}'
+    answer = server.admin.post(
+        f"{ADMIN_PREFIX}/jobs", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400 and "'x' is given more than once" in answer.json()["error"]["message"]
+    body = body.replace(b'"x": 2', b'"y": 2')
+    answer = server.admin.post(
+        f"{ADMIN_PREFIX}/jobs", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 404
 
 
 def test_overview_health_and_metrics(server: LiveSidecar) -> None:

@@ -80,6 +80,13 @@ def test_a_body_the_gateway_refuses(server: LiveSidecar, content: bytes, status:
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
+def test_a_body_of_two_lengths_is_refused_and_the_connection_closed(server: LiveSidecar) -> None:
+    with server.connect() as client:
+        client.sendall(body_bytes(server, {"Transfer-Encoding": "chunked"}))
+        answer = b"".join(iter(lambda: client.recv(65536), b""))  # ends because the server closes
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"connection: close" in answer.lower()
+
+
 def test_an_unknown_model_is_told_the_served_ones(server: LiveSidecar) -> None:
     assert "'fake'" in ask(server, model="gpt-9").json()["error"]["message"]
 

@@ -236,6 +236,14 @@ def test_a_stopped_sidecar_leaves_no_running_job(tmp_path: Path) -> None:
         assert wait_for(server, queued)["state"] == "succeeded"
 
 
+def test_a_job_says_what_it_waits_for(tmp_path: Path) -> None:
+    with run_sidecar(tmp_path, [], parts=kinds_of(FakeKind("check")), gates=()) as server:
+        queued = show(server, start(server))
+        assert queued["state"] == "queued" and "no profile has been applied" in queued["waits_for"]
+        # Nothing was looked at, so there is no time of it.
+        assert server.call("GET", "/overview")["audit"]["checked_at"] is None
+
+
 def test_what_a_killed_sidecar_left_is_found(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     for job_id, origin in (("job-ran", "operator"), ("job-gate", "gate"), ("job-new", "operator")):

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from specpilot_service.schemas.admin import ResolvedView
 from specpilot_service.sidecar.engines.process import end_leftovers, free_port, with_port
 from tests.service.live_server import wait_until
 from tests.service.sidecar.harness import FAKE_ENGINE, LiveSidecar, fake_profile, run_sidecar
@@ -62,6 +64,50 @@ def test_a_start_has_its_budget(tmp_path: Path) -> None:
     with run_sidecar(tmp_path, [fake_profile("a"), slow]) as server:
         view = server.wait_for_switch(server.switch("slow"))
         assert view["state"] == "rolled_back" and "start-up budget" in view["error"]
+
+
+def late_profile(folder: Path, num_late: int) -> ResolvedView:
+    """Its first ``num_late`` processes never listen."""
+    program = (
+        "import pathlib, runpy, sys, time\n"
+        f"count = pathlib.Path({str(folder / 'starts')!r})\n"
+        "begun = len(count.read_text()) if count.exists() else 0\n"
+        "count.write_text('x' * (begun + 1))\n"
+        f"time.sleep(3600 if begun < {num_late} else 0)\n"
+        f"runpy.run_path({str(FAKE_ENGINE)!r}, run_name='__main__')\n"
+    )
+    (folder / "late.py").write_text(program)
+    profile = fake_profile("late", budget_s=60.0)
+    profile.command[1] = str(folder / "late.py")
+    return profile
+
+
+def test_a_first_start_that_is_late_is_tried_again(tmp_path: Path) -> None:
+    late = late_profile(tmp_path, 2)
+    with run_sidecar(tmp_path / "state", [late], backoff_s=0.1, startup_budget_s=2.0) as server:
+        server.wait_ready()
+        assert ask(server).status_code == 200
+        *_, second, first = server.call("GET", "/switches")["switches"]
+        for failed in (first, second):
+            assert failed["state"] == "rolled_back" and "budget of 2 s (--startup-budget-s" in failed["error"]
+        assert "first start again" in second["reason"]
+        # Tries are switches to the same revision, not revisions of their own.
+        revisions = server.call("GET", "/revisions")
+        assert revisions["current"] == 1 and len(revisions["revisions"]) == 1
+
+
+def test_a_first_start_is_not_tried_again_without_restarts(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"backoff_s": 0.01, "startup_budget_s": 0.3}
+    with run_sidecar(tmp_path / "state", [late_profile(tmp_path, 9)], max_restarts=0, **settings) as server:
+        time.sleep(0.3)
+        assert len(server.call("GET", "/switches")["switches"]) == 1
+
+
+def test_another_profile_can_be_applied_while_the_first_start_waits(tmp_path: Path) -> None:
+    waiting = fake_profile("waiting", "--start-delay-s", "3600", budget_s=0.3)
+    with run_sidecar(tmp_path, [waiting, fake_profile("a")], backoff_s=60) as server:
+        assert "started again in 60.0 s" in server.client.get("/readyz").json()["detail"]
+        assert server.wait_for_switch(server.switch("a"))["state"] == "applied"
 
 
 def test_restart_holds_requests(tmp_path: Path) -> None:

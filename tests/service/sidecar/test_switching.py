@@ -12,6 +12,7 @@ import pytest
 
 from specpilot_service.schemas.admin import GateResult
 from specpilot_service.sidecar.engines.engine import ManagedEngine
+from specpilot_service.sidecar.store import StateStore
 from specpilot_service.sidecar.store.database import utc_now
 from tests.service.live_server import wait_until
 from tests.service.sidecar.harness import NO_KINDS, LiveSidecar, fake_profile, run_sidecar
@@ -147,6 +148,25 @@ def test_a_failed_gate_stops_a_promotion_unless_forced(tmp_path: Path) -> None:
             assert server.wait_for_switch(switch_id)["state"] == expected
 
 
+def test_a_switch_that_a_kill_cut_off_says_so(tmp_path: Path) -> None:
+    with run_sidecar(tmp_path, [A]):
+        pass
+    store = StateStore(tmp_path)
+    number = store.revisions.add(B, "pending", "test", "test")
+    given: dict[str, Any] = {
+        "canary_share": None,
+        "is_promoted_at_once": True,
+        "actor": "test",
+        "reason": "x",
+    }
+    store.switches.begin("sw-cut", mode="surge", from_revision=1, to_revision=number, **given)
+    store.switches.move("sw-cut", "starting", "test")
+    store.close()
+    with run_sidecar(tmp_path, [A]) as server:
+        view = server.show("sw-cut")
+        assert view["state"] == "rolled_back" and "the sidecar ended in the state starting" in view["error"]
+
+
 @pytest.mark.parametrize("mode", ["surge", "recreate"])
 def test_a_switch_can_be_cancelled(tmp_path: Path, mode: str) -> None:
     slow = fake_profile("slow", "--start-delay-s", "3600")
@@ -156,6 +176,10 @@ def test_a_switch_can_be_cancelled(tmp_path: Path, mode: str) -> None:
         second = server.call("POST", "/switches", 409, profile="a", reason="too early")
         assert switch_id in second["error"]["message"]
         server.call("POST", f"/switches/{switch_id}/cancel", 202, reason="changed my mind")
+        again = server.admin.post(f"/admin/v1/switches/{switch_id}/cancel", json={"reason": "again"})
+        # It may be over by then; what must not be is a word that contradicts itself.
+        message = again.json()["error"]["message"]
+        assert again.status_code == 409 and ("already being cancelled" in message or "not running" in message)
         assert server.wait_for_switch(switch_id)["state"] == "cancelled"
         server.wait_ready()
         assert Streams(server, 1).whole() == 1

@@ -28,6 +28,7 @@ from specpilot_service.sidecar.admin import (
 from specpilot_service.sidecar.admin.deps import PrincipalDep, SidecarDep
 from specpilot_service.sidecar.admin.envelope import AdminEnvelope
 from specpilot_service.sidecar.admin.registry import HANDLERS
+from specpilot_service.sidecar.admin.strict import refuse_what_nobody_reads
 from specpilot_service.sidecar.core import Sidecar
 from specpilot_service.sidecar.errors import SidecarError
 
@@ -84,7 +85,7 @@ def _add(app: FastAPI, route: AdminRoute) -> None:
         summary=route.summary,
         operation_id=route.name,
         tags=[route.name.partition(".")[0]],
-        dependencies=[Depends(_require(route.role))],
+        dependencies=[Depends(_require(route.role)), Depends(refuse_what_nobody_reads)],
         responses=responses,
         openapi_extra={"x-specpilot-role": route.role},
         **options,

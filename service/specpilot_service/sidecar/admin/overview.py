@@ -14,7 +14,6 @@ from specpilot_service.sidecar.admin.deps import SidecarDep
 from specpilot_service.sidecar.admin.registry import handles
 from specpilot_service.sidecar.core import Sidecar
 from specpilot_service.sidecar.gates import verdict_of
-from specpilot_service.sidecar.store.database import utc_now
 
 __all__ = ["show_events", "show_overview", "show_settings"]
 
@@ -52,10 +51,10 @@ async def _verdict(sidecar: Sidecar, name: str, revision: RevisionView | None) -
     if job is not None and revision is not None and job.revision == revision.number:
         found.append(verdict_of(job))
     if found:
-        return max(found, key=lambda result: result.checked_at)
+        return max(found, key=lambda result: (result.checked_at is not None, result.checked_at))
     kind = sidecar.jobs.kinds.get(name)
     why = "unavailable: no such check" if kind is None else _unavailable(kind.unavailable())
-    return GateResult(name=name, verdict="not_checked", message=why, checked_at=utc_now())
+    return GateResult(name=name, verdict="not_checked", message=why, checked_at=None)
 
 
 def _degraded(sidecar: Sidecar) -> list[str]:

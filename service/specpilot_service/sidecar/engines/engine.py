@@ -28,7 +28,7 @@ from specpilot_service.sidecar.gateway.router import Upstream
 from specpilot_service.sidecar.settings import SidecarSettings
 from specpilot_service.sidecar.store.database import utc_now
 
-__all__ = ["PREVIOUS_LOG", "EngineListener", "LocalEngine", "ManagedEngine"]
+__all__ = ["PREVIOUS_LOG", "EngineListener", "LocalEngine", "ManagedEngine", "restart_pause_s"]
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,11 @@ PREVIOUS_LOG = "previous-crash.log"
 _MAX_BACKOFF_S = 60.0
 _STOP_TIMEOUT_S = 20.0
 _PROBE_EVERY_S = 0.2
+
+
+def restart_pause_s(settings: SidecarSettings, num_failures: int) -> float:
+    """Seconds to wait after so many failures in a row; doubles up to a minute."""
+    return min(_MAX_BACKOFF_S, settings.backoff_s * 2.0 ** min(num_failures, 64))
 
 
 class EngineListener(Protocol):
@@ -139,6 +144,10 @@ class LocalEngine(ManagedEngine):
         return self._logs / f"engine-{self.id}-{self._num_starts}.log"
 
     @property
+    def _startup_budget_s(self) -> float:
+        return self.settings.startup_budget_s or self.resolved.startup_budget_s
+
+    @property
     def _logs(self) -> Path:
         return self.settings.state / "logs"
 
@@ -173,7 +182,7 @@ class LocalEngine(ManagedEngine):
         try:
             done, _ = await asyncio.wait(
                 {ending, probing},
-                timeout=self.resolved.startup_budget_s,
+                timeout=self._startup_budget_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if probing in done:
@@ -191,8 +200,11 @@ class LocalEngine(ManagedEngine):
             crash = self._record(ending.result(), "ended before it was ready")
         else:
             await process.stop(1.0)
-            budget_s = self.resolved.startup_budget_s
-            crash = self._record(None, f"decoded no token within its start-up budget of {budget_s:.0f} s")
+            crash = self._record(
+                None,
+                f"decoded no token within its start-up budget of {self._startup_budget_s:g} s "
+                "(--startup-budget-s, or the profile's startup_budget_s)",
+            )
         self.set_state("failed", crash.message)
         raise EngineError(f"engine {self.id} {crash.message}")
 
@@ -205,7 +217,7 @@ class LocalEngine(ManagedEngine):
     async def _probe(self, port: int) -> list[dict[str, object]]:
         while True:
             try:
-                return await decode_one_token("127.0.0.1", port, self.resolved.startup_budget_s)
+                return await decode_one_token("127.0.0.1", port, self._startup_budget_s)
             except EngineError as error:
                 self.detail = str(error)
                 await asyncio.sleep(_PROBE_EVERY_S)
@@ -228,7 +240,7 @@ class LocalEngine(ManagedEngine):
                         "failed", f"{crash.message}; not started again after {num_failures} restarts"
                     )
                     return
-                pause_s = min(_MAX_BACKOFF_S, self.settings.backoff_s * 2**num_failures)
+                pause_s = restart_pause_s(self.settings, num_failures)
                 self.set_state("backing_off", f"{crash.message}; started again in {pause_s:.1f} s")
                 await asyncio.sleep(pause_s)
                 self.num_restarts += 1

@@ -38,7 +38,15 @@ def request_id_of(headers: Headers) -> str:
 
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
-    declared = Headers(scope=scope).get("content-length", "")
+    headers = Headers(scope=scope)
+    declared = headers.get("content-length", "")
+    if declared and "transfer-encoding" in headers:
+        # Two lengths: whoever stands in front may have read the other one (RFC 9112, 6.3).
+        raise SidecarError(
+            *(400, "invalid_body"),
+            "Content-Length and Transfer-Encoding: got both, expected one.",
+            closes=True,
+        )
     parts: list[bytes] = []
     num_bytes = int(declared) if declared.isdecimal() else 0
     is_more = num_bytes <= max_bytes

@@ -342,11 +342,20 @@ class JobRunner:
 
     def _live(self, job: JobView) -> JobView:
         running = self._running
+        if job.state == "queued":
+            return job.model_copy(update={"waits_for": self._why_queued(job)})
         if running is None or running.job_id != job.id or job.state != "running":
             return job
         return job.model_copy(
             update={"is_paused": running.is_paused, "progress": running.progress or job.progress}
         )
+
+    def _why_queued(self, job: JobView) -> str:
+        if self._running is not None:
+            return f"{self._running.job_id} runs; one job at a time"
+        if job.origin != "gate" and (why := self._fleet.why_not_ready()):
+            return f"an engine that is ready; now: {why}"
+        return "its turn"
 
     def _place(self, job_id: str, engine: ManagedEngine | None) -> JobPlace:
         folder = self.folder(job_id)
