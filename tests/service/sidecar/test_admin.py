@@ -60,6 +60,16 @@ def test_a_handler_needs_a_route() -> None:
     assert find_route("whoami").role == "viewer"
 
 
+KEY: dict[str, Any] = {"name": "x", "scopes": ["viewer"]}
+WRONG_KEYS: list[dict[str, Any]] = [
+    {"tokens_per_minute": 2**63},
+    {"requests_per_minute": 10**30},
+    {"models": []},
+    {"models": [""]},
+    {"models": ["a\0"]},
+]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code"),
     [
@@ -91,16 +101,7 @@ def test_a_handler_needs_a_route() -> None:
         ("POST", "/revisions/1/rollback", {"reason": "x"}, 409, "conflict"),
         ("POST", "/keys", {"name": "x", "scopes": ["root"]}, 400, "invalid_value"),
         ("POST", "/keys", {"name": "", "scopes": ["viewer"]}, 400, "invalid_value"),
-        *[
-            ("POST", "/keys", {"name": "x", "scopes": ["viewer"], **wrong}, 400, "invalid_value")
-            for wrong in (
-                {"tokens_per_minute": 2**63},
-                {"requests_per_minute": 10**30},
-                {"models": []},
-                {"models": [""]},
-                {"models": ["a\0"]},
-            )
-        ],
+        *[("POST", "/keys", KEY | wrong, 400, "invalid_value") for wrong in WRONG_KEYS],
         ("POST", "/switches", {"reason": "x", "revision": 2**63}, 400, "invalid_value"),
         ("POST", "/switches", {"reason": "x\0", "profile": "cpu/other"}, 400, "invalid_value"),
         ("POST", "/engine/drain", {"reason": "a\x1b[2J"}, 400, "invalid_value"),
