@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,14 +108,13 @@ def _verify(
             "num_entries": len(entries),
             "head_hash": entries[-1].hash if entries else None,
         }
-        if receipt is not None:
-            raise RequestError("receipt: an export is checked against its own header; give the ledger file")
+        if receipt is not None or write_export is not None:
+            name = "write-export" if receipt is None else "receipt"
+            raise RequestError(f"{name}: an export is checked against its own header; give the ledger file")
     else:
-        ledger = Ledger(export)
-        seq, _, digest = (receipt or "").partition(":")
-        if receipt is not None and not seq.isdigit():
-            raise RequestError(f"receipt: got {receipt!r}, expected SEQ:HASH")
-        state = ledger.verify((int(seq), digest) if receipt else None)
+        kept = None if receipt is None else _parse_receipt(receipt)
+        ledger = Ledger(export, is_read_only=True)
+        state = ledger.verify(kept)
         if write_export is not None:
             ledger.export(write_export)
         ledger.close()
@@ -122,3 +122,10 @@ def _verify(
     if not json:
         typer.echo(f"{'intact' if report['is_intact'] else 'CHANGED'}: {report['num_entries']} entries")
     return Outcome(report, is_ok=bool(report["is_intact"]))
+
+
+def _parse_receipt(text: str) -> tuple[int, str]:
+    found = re.fullmatch("([0-9]{1,18}):([0-9a-f]{64})", text)
+    if found is None:
+        raise RequestError(f"receipt: got {text!r}, expected SEQ:HASH")
+    return int(found[1]), found[2]

@@ -43,6 +43,7 @@ __all__ = [
     "WholePromptRows",
     "batch_of",
     "mechanisms_of",
+    "named_path",
     "open_engine",
     "resolve_drafter",
 ]
@@ -163,3 +164,10 @@ def resolve_drafter(engine: Engine, name: str | None) -> str | None:
     if name is None:
         return engine.describe().default_drafter
     return None if name == "none" else name
+
+
+def named_path(text: str) -> Path:
+    """A path that was given; an empty text, of a shell variable without a value, would be the current folder."""
+    if not text:
+        raise typer.BadParameter("got an empty path, expected a file or folder; '.' is the current one")
+    return Path(text)

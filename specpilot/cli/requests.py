@@ -74,6 +74,8 @@ def _build(
     from specpilot.models.folders import model_folders
     from specpilot.refengine.tokenizer import ChatTokenizer
 
+    if not out.parent.is_dir():
+        raise ConfigError(f"out: got {out}, expected a file in a folder that is there")
     _, folder, _ = model_folders(None if model is None else str(model))
     tokenizer = ChatTokenizer.from_folder(folder)
     made = build_set(

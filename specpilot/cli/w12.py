@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from specpilot.cli.options import Json
+from specpilot.cli.options import Json, named_path
 from specpilot.cli.outcome import Outcome
 from specpilot.cli.progress import progress_bar
 from specpilot.errors import CheckpointError, ConfigError
@@ -17,12 +17,24 @@ from specpilot.errors import CheckpointError, ConfigError
 __all__ = ["add_to"]
 
 _Path = Annotated[
-    Path, typer.Argument(help="A weight file, a checkpoint's folder, or a folder of such folders.")
+    Path,
+    typer.Argument(
+        parser=named_path,
+        metavar="PATH",
+        help="A weight file, a checkpoint's folder, or a folder of such folders.",
+    ),
 ]
 _EncodedPath = Annotated[
-    Path | None, typer.Argument(help="A .w12 file, or a folder with such files. Default: the bundled models.")
+    Path | None,
+    typer.Argument(
+        parser=named_path,
+        metavar="PATH",
+        help="A .w12 file, or a folder with such files. Default: the bundled models.",
+    ),
 ]
-_Out = Annotated[Path | None, typer.Option(help="Where to write. Default: beside PATH.")]
+_Out = Annotated[
+    Path | None, typer.Option(parser=named_path, metavar="PATH", help="Where to write. Default: beside PATH.")
+]
 _MlpOnly = Annotated[
     bool, typer.Option("--mlp-only", help="Encode the weights of feed-forward blocks alone.")
 ]
@@ -41,26 +53,30 @@ def add_to(app: typer.Typer) -> None:
 
 def _encode(path: _Path, out: _Out = None, mlp_only: _MlpOnly = False, json: Json = False) -> Outcome:
     """Write .w12 files from safetensors files. Run it again after it was stopped, and it goes on."""
-    from specpilot_kernels.w12.checkpoint import PLAIN_SUFFIX, encode_checkpoint
+    from specpilot_kernels.w12.checkpoint import encode_checkpoint
     from specpilot_kernels.w12.container import W12_SUFFIX
+    from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind
 
     with _bar("encode", path, PLAIN_SUFFIX) as advance:
         target = out or _beside(path, W12_SUFFIX)
         files = encode_checkpoint(path, target, is_mlp_only=mlp_only, advance=advance)
-    return _made(files, json)
+        behind = left_behind(path, PLAIN_SUFFIX)
+    return _made(files, json, behind)
 
 
 def _decode(path: _EncodedPath = None, out: _Out = None, json: Json = False) -> Outcome:
     """Write the original safetensors files again, byte for byte. Every tensor is checked first."""
-    from specpilot_kernels.w12.checkpoint import PLAIN_SUFFIX, decode_checkpoint
+    from specpilot_kernels.w12.checkpoint import decode_checkpoint
     from specpilot_kernels.w12.container import W12_SUFFIX
+    from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind
 
     if path is None and out is None:
         raise ConfigError("out: say where the bundled models shall be written")
     source = path or _bundled()
     with _bar("decode", source, W12_SUFFIX) as advance:
         files = decode_checkpoint(source, out or _beside(source, PLAIN_SUFFIX), advance=advance)
-    return _made(files, json)
+        behind = left_behind(source, W12_SUFFIX)
+    return _made(files, json, behind)
 
 
 def _verify(path: _EncodedPath = None, json: Json = False) -> Outcome:
@@ -94,11 +110,13 @@ def _verify(path: _EncodedPath = None, json: Json = False) -> Outcome:
 
 def _stat(path: _EncodedPath = None, picture: _Picture = None, json: Json = False) -> Outcome:
     """Bits per weight, escapes and windows: in all, and layer by layer."""
-    from specpilot_kernels.w12.checkpoint import weight_files
     from specpilot_kernels.w12.container import W12_SUFFIX
+    from specpilot_kernels.w12.folders import weight_files
     from specpilot_kernels.w12.statistics import group_by_layer, read_statistics
     from specpilot_kernels.w12.window_picture import window_picture
 
+    if picture is not None and picture.suffix.lower() != ".svg":
+        raise ConfigError(f"picture: got {picture}, expected a name *.svg: an SVG file is what is written")
     source = path or _bundled()
     reports = []
     with _errors():
@@ -204,12 +222,14 @@ def _beside(path: Path, suffix: str) -> Path:
     )
 
 
-def _made(files: list[Path], is_json: bool) -> Outcome:
+def _made(files: list[Path], is_json: bool, behind: Sequence[Path] = ()) -> Outcome:
     sizes = {str(file): file.stat().st_size for file in files}
     if not is_json:
         for file, size in sizes.items():
             print(f"{file}: {size:,} bytes")
-    return Outcome({"files": sizes})
+        for file in behind:
+            print(f"left behind: {file}")
+    return Outcome({"files": sizes, "left_behind": [str(file) for file in behind]})
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -34,6 +34,7 @@ CREATE TABLE entries (
 CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger is append only'); END;
 CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger is append only'); END;
 """
+_COLUMNS: Final = ("seq", "at", "actor", "kind", "detail", "previous_hash", "hash")
 
 
 class LedgerError(ConfigError):
@@ -64,33 +65,67 @@ class Entry:
 class Ledger:
     """Thread rule: any thread, one at a time.
 
+    Parameters
+    ----------
+    is_read_only
+        Changes and makes nothing, not even beside the file.
+
     Raises
     ------
     LedgerError
         The file is no ledger, of another version, or its chain is broken.
     """
 
-    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        is_read_only: bool = False,
+    ) -> None:
         self.path, self._now, self._lock = path, now, threading.Lock()
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10.0)
+        place = f"{path.resolve().as_uri()}?{_open_mode(path) if is_read_only else 'mode=rwc'}"
         try:
-            for pragma in ("journal_mode=WAL", "synchronous=FULL"):
-                self._connection.execute(f"PRAGMA {pragma}")
-            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-            if version == 0:
+            self._connection = sqlite3.connect(
+                place, uri=True, check_same_thread=False, isolation_level=None, timeout=10.0
+            )
+        except sqlite3.Error as error:
+            raise LedgerError(f"ledger {path}: {error}") from None
+        try:
+            # Before anything is written: the file may be somebody else's.
+            is_new = self._is_empty() and not is_read_only
+            if not is_new:
+                self._check_schema()
+            if not is_read_only:
+                for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+                    self._connection.execute(f"PRAGMA {pragma}")
+            if is_new:
                 self._connection.executescript(f"BEGIN;{_TABLE}PRAGMA user_version={_VERSION};COMMIT;")
-            elif version != _VERSION:
-                raise LedgerError(f"ledger {path}: got version {version}, expected {_VERSION}")
             state = self.verify()
-        except sqlite3.DatabaseError as error:
-            self._connection.close()
-            raise LedgerError(f"ledger {path}: {error}; expected a file that a controller made") from None
         except LedgerError:
             self._connection.close()
             raise
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._connection.close()
+            raise LedgerError(f"ledger {path}: {error}; expected a file that a controller made") from None
         if not state.is_intact:
             self._connection.close()
             raise LedgerError(f"ledger {path}: {state.message}; restore it from an export")
+
+    def _is_empty(self) -> bool:
+        version, schema = (
+            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("user_version", "schema_version")
+        )
+        return version == 0 and schema == 0
+
+    def _check_schema(self) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        columns = tuple(row[1] for row in self._connection.execute("PRAGMA table_info(entries)"))
+        if version and version != _VERSION:
+            raise LedgerError(f"ledger {self.path}: got version {version}, expected {_VERSION}")
+        if not version or columns != _COLUMNS:
+            raise LedgerError(f"ledger {self.path}: no ledger; expected a file that a controller made")
 
     def append(self, actor: str, kind: str, **detail: Any) -> Entry:
         """Add one entry; it is durable when this returns. ``detail`` must be JSON."""
@@ -138,7 +173,11 @@ class Ledger:
         head = entries[-1].hash if entries else GENESIS_HASH
         header = {"format": _FORMAT, "version": _VERSION, "num_entries": len(entries), "head_hash": head}
         lines = [header, *(entry.as_json() for entry in entries)]
-        path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines), encoding="utf-8")
+        text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"ledger export: cannot write {path}: {error.strerror}") from None
 
     def close(self) -> None:
         with self._lock:
@@ -166,6 +205,11 @@ def read_export(path: Path) -> list[Entry]:
     if not state.is_intact or (state.num_links, state.head_hash) != expected:
         raise LedgerError(f"ledger export {path}: {state.message}; its header says {expected[0]} entries")
     return entries
+
+
+def _open_mode(path: Path) -> str:
+    """Without entries outside the file it is read as it stands: SQLite would make files beside it otherwise."""
+    return "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
 
 
 def _links(entries: list[Entry]) -> Iterator[Link]:

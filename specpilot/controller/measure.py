@@ -6,14 +6,17 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from specpilot.controller.clock import Clock
 from specpilot.controller.slots.base import Endpoint
 from specpilot.errors import EngineError
 from specpilot.requests.sets import Prompt
 
-__all__ = ["NUM_WARM_UP_TOKENS", "Measured", "Pass", "ask", "closed_loop", "run_pass"]
+__all__ = ["NUM_WARM_UP_TOKENS", "Measured", "Pass", "ask", "closed_loop", "run_pass", "warm_up_prompts"]
 
 NUM_WARM_UP_TOKENS = 16
+_WARM_UP_SEED = 20_251_103
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,33 @@ def run_pass(
 ) -> Pass:
     """Warm up, ask every prompt once, then the first ``num_repeats`` again.
 
-    The warm-up is the controller's and the same for every system: short answers to the first prompts read backwards, so
-    that no prompt was seen before it is measured.
+    The warm-up is the controller's and the same for every system: short answers to :func:`warm_up_prompts`.
     """
-    warm_up = [
-        Prompt(f"warm-up/{index}", "", 1, one.prompt_ids[::-1])
-        for index, one in enumerate(prompts[: max(2, batch_size)])
-    ]
+    warm_up = warm_up_prompts(prompts, max(2, batch_size))
     closed_loop(endpoint, warm_up, batch_size, NUM_WARM_UP_TOKENS, clock)
     answers = closed_loop(endpoint, prompts, batch_size, max_new_tokens, clock)
     repeats = closed_loop(endpoint, prompts[:num_repeats], batch_size, max_new_tokens, clock)
     return Pass(batch_size, tuple(answers), tuple(repeats))
+
+
+def warm_up_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """Random token ids as long as the prompts are: nobody times what is done on them, so they say nothing of those.
+
+    The same for the same prompts in any order.
+    """
+    generator = np.random.default_rng(_WARM_UP_SEED)
+    timed = {prompt.prompt_ids for prompt in prompts}
+    lengths = sorted(map(len, timed))
+    num_ids = max(map(max, timed)) + 1
+    made = []
+    for index in range(count):
+        ids = tuple(
+            generator.integers(num_ids, size=lengths[(2 * index + 1) * len(lengths) // (2 * count)]).tolist()
+        )
+        while ids in timed or ids[::-1] in timed:
+            ids += (int(generator.integers(num_ids)),)
+        made.append(Prompt(f"warm-up/{index}", "", 1, ids))
+    return made
 
 
 def ask(endpoint: Endpoint, prompt: Prompt, max_new_tokens: int, clock: Clock) -> Measured:

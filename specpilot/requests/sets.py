@@ -1,7 +1,8 @@
 """A request set: prompts as token ids, ready to be sent to any engine, with what they were made from.
 
-File format, version 1: UTF-8 JSON lines. The first line is the header (:class:`SetHeader`), every other one a prompt
-(:class:`Prompt`). The header counts prompts and hashes them, so a file that was cut or edited is refused.
+File format, version 2: UTF-8 JSON lines. The first line is the header (:class:`SetHeader`), every other one a prompt
+(:class:`Prompt`). The header counts prompts and hashes them with all else it says (version
+1: without), so a file that was cut or edited is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 FORMAT: Final = "specpilot-requests"
-VERSION: Final = 1
+VERSION: Final = 2
 
 Render = Callable[[Sequence[dict[str, str]]], list[int]]
 AnswerText = Callable[[Sequence[int]], str]
@@ -65,8 +66,10 @@ class SetHeader:
         The chat template's switch; None where it was left at the template's default.
     tokenizer_sha256
         Of the tokenizer's definition and template: ids mean nothing under another one.
-    source_sha256, prompts_sha256
-        Of the texts and of the prompts' ids.
+    source_sha256
+        Of the texts.
+    prompts_sha256
+        Of the prompts and of this header but ``num_prompts``.
     """
 
     split: Split
@@ -156,7 +159,10 @@ def build_set(
 def write_set(path: Path, requests: RequestSet) -> None:
     rows: list[dict[str, Any]] = [asdict(requests.header), *(asdict(prompt) for prompt in requests.prompts)]
     text = "".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n" for row in rows)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"request set: cannot write {path}: {error.strerror}") from None
 
 
 def read_set(path: Path) -> RequestSet:
@@ -187,8 +193,9 @@ def read_set(path: Path) -> RequestSet:
     found = _with_prompts(header, prompts).header
     if found != header:
         raise ConfigError(
-            f"request set: {path}: got {found.num_prompts} prompts of hash {found.prompts_sha256[:12]}, its header "
-            f"says {header.num_prompts} of {header.prompts_sha256[:12]}; the file was cut or changed, build it anew"
+            f"request set: {path}: got {found.num_prompts} {header.split} prompts of hash "
+            f"{found.prompts_sha256[:12]}, its header says {header.num_prompts} of {str(header.prompts_sha256)[:12]}; "
+            "the file was cut or changed, build it anew"
         )
     return RequestSet(header, prompts)
 
@@ -197,8 +204,10 @@ def _with_prompts(header: SetHeader, prompts: Sequence[Prompt]) -> RequestSet:
     keys = {prompt.key for prompt in prompts}
     if not prompts or len(keys) != len(prompts) or not all(prompt.prompt_ids for prompt in prompts):
         raise ConfigError(f"request set: got {len(prompts)} prompts, expected some, none empty, none twice")
-    text = json.dumps(
-        [[one.key, one.benchmark, list(one.prompt_ids)] for one in prompts], separators=(",", ":")
-    )
+    covered = {
+        name: value for name, value in asdict(header).items() if name not in ("prompts_sha256", "num_prompts")
+    }
+    rows = [[one.key, one.benchmark, list(one.prompt_ids)] for one in prompts]
+    text = json.dumps([covered, rows], sort_keys=True, separators=(",", ":"))
     counted = {"prompts_sha256": hashlib.sha256(text.encode()).hexdigest(), "num_prompts": len(prompts)}
     return RequestSet(SetHeader(**(asdict(header) | counted)), tuple(prompts))

@@ -12,13 +12,12 @@ import pytest
 
 from specpilot_kernels.w12.atomic_file import PART_SUFFIX
 from specpilot_kernels.w12.checkpoint import (
-    PLAIN_SUFFIX,
     count_tensors,
     decode_checkpoint,
     encode_checkpoint,
     verify_checkpoint,
-    weight_files,
 )
+from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind, weight_files
 from specpilot_kernels.w12.safetensors_file import WeightFileError
 from tests.kernels.w12_files import mixed_tensors, write_plain
 
@@ -142,7 +141,8 @@ def test_decoding_goes_on_after_a_kill(folder: Path, tmp_path: Path) -> None:
 
 def test_a_shard_of_something_else_is_not_kept(folder: Path, tmp_path: Path) -> None:
     encode_checkpoint(folder, tmp_path / "w12")
-    write_plain(folder / f"{SHARDS[1]}.safetensors", mixed_tensors(9))
+    other = {f"1.{name}": value for name, value in mixed_tensors(9).items()}
+    write_plain(folder / f"{SHARDS[1]}.safetensors", other)
     with pytest.raises(WeightFileError, match=rf"{SHARDS[1]}\.w12: is there and does not hold what"):
         encode_checkpoint(folder, tmp_path / "w12")
     with pytest.raises(WeightFileError, match="does not hold"):
@@ -165,6 +165,76 @@ def test_wrong_places_are_refused(folder: Path, tmp_path: Path) -> None:
         decode_checkpoint(folder, tmp_path / "out")
     with pytest.raises(WeightFileError, match=r"got suffix '\.bin'"):
         encode_checkpoint(folder / "pytorch_model.bin", tmp_path / "out")
+    with pytest.raises(WeightFileError, match="or in it"):
+        encode_checkpoint(folder, folder / "w12")
+    (tmp_path / "file").touch()
     with pytest.raises(WeightFileError, match="cannot make"):
-        encode_checkpoint(folder, folder / "config.json")
+        encode_checkpoint(folder, tmp_path / "file")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_shard_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+    encode_checkpoint(folder, tmp_path / "w12")
+    index = folder / "model.safetensors.index.json"
+    text = index.read_text()
+    for name in (*SHARDS[:1], *SHARDS[2:]):
+        for where, suffix in ((folder, ".safetensors"), (tmp_path / "w12", ".w12")):
+            shard = where / f"{name}{suffix}"
+            content = shard.read_bytes()
+            shard.unlink()
+            with pytest.raises(WeightFileError, match=rf"{name}\{suffix}: missing"):
+                weight_files(where, suffix)
+            (where / index.name).unlink()  # The other shards' names still promise it.
+            with pytest.raises(WeightFileError, match=rf"{name}\{suffix}: missing"):
+                weight_files(where, suffix)
+            (where / index.name).write_text(text)
+            shard.write_bytes(content)
+    (folder / f"{SHARDS[1]}.safetensors").unlink()
+    with pytest.raises(WeightFileError, match="missing"):
+        encode_checkpoint(folder, tmp_path / "part")
+    assert not (tmp_path / "part").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": 3}', '{"weight_map": {"a": 1}}',
+     '{"weight_map": {"a": "../model-00001-of-00003.safetensors"}}', '{"weight_map": {"x": "SHARD"}}'],
+)  # fmt: skip
+def test_an_index_that_is_none_is_refused(folder: Path, tmp_path: Path, text: str) -> None:
+    encode_checkpoint(folder, tmp_path / "w12")
+    index = tmp_path / "w12" / "model.safetensors.index.json"
+    index.write_text(text.replace("SHARD", f"{SHARDS[0]}.safetensors"))
+    with pytest.raises(WeightFileError, match=r"index\.json"):
+        list(verify_checkpoint(tmp_path / "w12"))
+
+
+def test_other_folders_come_along_and_what_does_not_is_said(folder: Path, tmp_path: Path) -> None:
+    for name in ("templates/deep/a.jinja", ".git/objects", "original/consolidated.safetensors"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(name)
+    encode_checkpoint(folder, tmp_path / "w12")
+    assert (tmp_path / "w12" / "templates/deep/a.jinja").read_text() == "templates/deep/a.jinja"
+    behind = {str(file) for file in left_behind(folder, PLAIN_SUFFIX)}
+    assert behind == {".git", "original/consolidated.safetensors", "pytorch_model.bin"}
+    assert not behind & contents(tmp_path / "w12").keys()
+
+
+def test_other_files_are_not_written_over(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "w12"
+    out.mkdir()
+    (out / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(WeightFileError, match=r"config\.json: is there and is not what"):
+        encode_checkpoint(folder, out)
+    assert contents(out) == {"config.json": b'{"mine": 1}'}
+
+
+def test_links_to_nothing_and_two_kinds_of_weights_are_refused(folder: Path, tmp_path: Path) -> None:
+    for name in ("extra.safetensors", "notes.txt"):
+        (folder / name).symlink_to("nowhere")
+        with pytest.raises(WeightFileError, match=f"{name}: is a symbolic link to nowhere"):
+            encode_checkpoint(folder, tmp_path / "w12")
+        (folder / name).unlink()
+    (folder / "model.w12").touch()
+    for suffix in (".w12", ".safetensors"):
+        with pytest.raises(WeightFileError, match="beside files"):
+            weight_files(folder, suffix)

@@ -110,3 +110,19 @@ def test_memory_is_bounded_by_one_tensor(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert bits.nbytes < peak < 5 * bits.nbytes
     assert source.read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_what_lies_at_the_part_files_name_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    part = tmp_path / f"a{atomic_file.PART_SUFFIX}"
+    part.symlink_to("precious")
+    with (
+        pytest.raises(WeightFileError, match="is a link or no file"),
+        atomic_file.atomic_file(tmp_path / "a"),
+    ):
+        pass
+    part.unlink()
+    part.hardlink_to(tmp_path / "precious")
+    with atomic_file.atomic_file(tmp_path / "a") as file:
+        file.write(b"new")
+    assert (tmp_path / "precious").read_text() == "precious" and (tmp_path / "a").read_bytes() == b"new"

@@ -88,3 +88,18 @@ def test_the_bundled_models_are_the_default(capsys: pytest.CaptureFixture[str]) 
     assert all(row["num_encoded"] for row in report["files"])
     code, report = run_json(capsys, "decode")
     assert code == 2 and "say where" in report["error"]["message"]
+
+
+def test_calls_that_would_do_something_else_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    for arguments in (["encode", ""], ["verify", ""], ["encode", str(folder), "--out", ""]):
+        code, report = run_json(capsys, *arguments)
+        assert code == 2 and "empty path" in report["error"]["message"]
+    code, report = run_json(capsys, "stat", "--picture", str(tmp_path / "p.png"))
+    assert code == 2 and "*.svg" in report["error"]["message"] and not (tmp_path / "p.png").exists()
+    (folder / "model-00001-of-00002.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    code, report = run_json(capsys, "encode", str(folder))
+    assert code == 1 and "model-00002-of-00002.safetensors: missing" in report["error"]["message"]
+    assert not (tmp_path / "model-w12").exists()

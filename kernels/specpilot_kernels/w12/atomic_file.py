@@ -50,16 +50,34 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _locked(part: Path, path: Path) -> BinaryIO:
-    """The empty part file, locked: a lock ends with its process, a file that is merely there would not."""
+    """The new part file, locked: a lock ends with its process, a file that is merely there would not.
+
+    What a killed writer left is removed, not written: its name may be a link to something else.
+    """
     while True:
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            descriptor = os.open(
+                part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+            )
+            is_new = True
+        except FileExistsError:
+            if part.is_symlink() or not (part.is_file() or not part.exists()):
+                raise WeightFileError(
+                    f"{part}: is a link or no file; remove it, {path.name} is written there"
+                ) from None
+            try:
+                descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            is_new = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another writer may have given the file its name between opening and locking.
+            # Another writer may have given the file its name, or begun anew, between opening and locking.
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), part.stat()):
-                    os.ftruncate(descriptor, 0)
-                    return os.fdopen(descriptor, "r+b")
+                if os.path.samestat(os.fstat(descriptor), part.lstat()):
+                    if is_new:
+                        return os.fdopen(descriptor, "r+b")
+                    part.unlink()
         except BlockingIOError:
             os.close(descriptor)
             raise WeightFileError(f"{path}: another process is writing it") from None

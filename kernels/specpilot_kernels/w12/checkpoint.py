@@ -1,12 +1,14 @@
 """Whole checkpoints: a folder in the Hugging Face layout, or a single file.
 
-An encoded folder has the other files of the original, the index too: it names shards ``X.safetensors`` that lie there
-as ``X.w12``. Shards that a stopped run left whole are kept, after a check of their bytes; ``config.json`` comes last,
-so a folder that has it is complete.
+An encoded folder has the other files of the original, those of its folders too, and the index: it names shards
+``X.safetensors`` that lie there as ``X.w12``. Shards that a stopped run left whole are kept, after a check of their
+bytes; ``config.json`` comes last, so a folder that has it is complete.
 """
 
 from __future__ import annotations
 
+import filecmp
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,22 +18,16 @@ from pathlib import Path
 from specpilot_kernels.w12.atomic_file import PART_SUFFIX, atomic_file
 from specpilot_kernels.w12.container import W12_SUFFIX, W12File
 from specpilot_kernels.w12.convert import Advance, decode_file, encode_file, is_encoding_of
-from specpilot_kernels.w12.safetensors_file import SafetensorsFile, WeightFileError, named_errors
+from specpilot_kernels.w12.folders import PLAIN_SUFFIX, other_files, tensor_names, weight_files
+from specpilot_kernels.w12.safetensors_file import WeightFileError, named_errors
 
 __all__ = [
-    "PLAIN_SUFFIX",
     "Verdict",
     "count_tensors",
     "decode_checkpoint",
     "encode_checkpoint",
     "verify_checkpoint",
-    "weight_files",
 ]
-
-PLAIN_SUFFIX = ".safetensors"
-_LAST = "config.json"
-_OTHER_WEIGHTS = frozenset({".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt"})
-"""Copies of the weights in other formats, which stay behind."""
 
 
 @dataclass(frozen=True)
@@ -45,40 +41,13 @@ class Verdict:
     faults: tuple[str, ...]
 
 
-def weight_files(path: Path, suffix: str) -> list[Path]:
-    """The file; or the folder's files of that suffix; or, where it has none, those of the folders in it.
-
-    Raises
-    ------
-    WeightFileError
-        There is none.
-    """
-    if path.is_file():
-        if path.suffix != suffix:
-            raise WeightFileError(f"{path}: got suffix {path.suffix!r}, expected {suffix!r}")
-        return [path]
-    for pattern in (f"*{suffix}", f"*/*{suffix}"):
-        found = sorted(file for file in path.glob(pattern) if file.is_file())
-        if found:
-            return found
-    raise WeightFileError(f"{path}: no file *{suffix} there, nor in a folder there")
-
-
 def count_tensors(path: Path, suffix: str) -> int:
     """How often ``advance`` will be called; files that cannot be opened do not count."""
     total = 0
     for file in weight_files(path, suffix):
         with suppress(WeightFileError):
-            total += _count(file)
+            total += len(tensor_names(file))
     return total
-
-
-def _count(file: Path) -> int:
-    if file.suffix == W12_SUFFIX:
-        with W12File(file) as encoded:
-            return len(encoded.originals)
-    with SafetensorsFile(file) as reader:
-        return len(reader.tensors)
 
 
 def encode_checkpoint(
@@ -91,7 +60,8 @@ def encode_checkpoint(
     path
         File or folder; not changed.
     out
-        File or folder to make. Shards of it that are there must be encodings of the source, of an earlier run.
+        File or folder to make. What is there already must be an earlier run's: encodings of the shards, copies of the
+        other files.
     is_mlp_only
         See :func:`specpilot_kernels.w12.convert.is_candidate`.
     advance
@@ -160,8 +130,11 @@ def _convert_all(
 ) -> list[Path]:
     files = weight_files(path, suffix)
     is_folder = path.is_dir()
-    if is_folder and out.resolve() == path.resolve():
-        raise WeightFileError(f"{out}: is the folder that is read; give another one")
+    if is_folder and out.resolve().is_relative_to(path.resolve()):
+        raise WeightFileError(f"{out}: is the folder that is read, or in it; give another one")
+    others = other_files(path) if is_folder else []
+    for other in others:
+        _check_copy(path / other, out / other)
     made = []
     for file in files:
         target = out / file.relative_to(path).with_suffix(new_suffix) if is_folder else out
@@ -172,21 +145,33 @@ def _convert_all(
         elif is_done(file, target):
             with named_errors(target, "write"):
                 target.with_name(target.name + PART_SUFFIX).unlink(missing_ok=True)
-            for _ in range(_count(file)):
+            for _ in tensor_names(file):
                 advance()
         else:
             raise WeightFileError(
                 f"{target}: is there and does not hold what {file} does; remove it, or give another --out"
             )
         made.append(target)
-    for folder in sorted({file.parent for file in files}) if is_folder else ():
-        _copy_others(folder, out / folder.relative_to(path))
+    for other in others:
+        _copy(path / other, out / other)
     return made
 
 
-def _copy_others(path: Path, out: Path) -> None:
-    skipped = {PLAIN_SUFFIX, W12_SUFFIX, PART_SUFFIX, *_OTHER_WEIGHTS}
-    others = [file for file in path.iterdir() if file.is_file() and file.suffix not in skipped]
-    for file in sorted(others, key=lambda file: (file.name == _LAST, file.name)):
-        with named_errors(file, "copy"), file.open("rb") as source, atomic_file(out / file.name) as copy:
+def _check_copy(source: Path, target: Path) -> None:
+    """Refuse to write over a file that is no copy of the source."""
+    if not os.path.lexists(target):
+        return
+    with named_errors(target, "read"):
+        if not target.is_file() or not filecmp.cmp(source, target, shallow=False):
+            raise WeightFileError(
+                f"{target}: is there and is not what {source} is; remove it, or give another --out"
+            )
+
+
+def _copy(path: Path, out: Path) -> None:
+    with named_errors(out.parent, "make"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    _check_copy(path, out)
+    if not out.exists():
+        with named_errors(path, "copy"), path.open("rb") as source, atomic_file(out) as copy:
             shutil.copyfileobj(source, copy)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from specpilot.bench.compare.arms import AR, Arm
 from specpilot.controller.clock import Clock, SystemClock
-from specpilot.controller.measure import NUM_WARM_UP_TOKENS, Measured, closed_loop
+from specpilot.controller.measure import NUM_WARM_UP_TOKENS, Measured, closed_loop, warm_up_prompts
 from specpilot.controller.stats import Gain, RatePair, bootstrap_bounds, log_ratios, measure_gain
 from specpilot.errors import ConfigError, EngineError
 from specpilot.requests.sets import Prompt
@@ -49,11 +49,9 @@ def run_arms(
     results: dict[tuple[str, int], list[Measured]] = {}
     for size in batch_sizes:
         # As many at once as will be measured: a first step of so many requests may have something to build.
-        backwards = [
-            Prompt(f"warm-up/{n}", "", 1, one.prompt_ids[::-1]) for n, one in enumerate(prompts[:size])
-        ]
+        warm_up = warm_up_prompts(prompts, size)
         for arm in arms:
-            closed_loop(arm.endpoint, backwards, size, NUM_WARM_UP_TOKENS, clock)
+            closed_loop(arm.endpoint, warm_up, size, NUM_WARM_UP_TOKENS, clock)
         for number, block in enumerate(blocks(prompts, max(2 * size, _MIN_BLOCK))):
             turn = number % len(arms)
             for arm in [*arms[turn:], *arms[:turn]]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from specpilot.controller.measure import NUM_WARM_UP_TOKENS
 from specpilot.controller.selftest.world import Stock, World
 from specpilot.forcing import arm
 
@@ -26,6 +27,7 @@ __all__ = [
     "ShorterOutputs",
     "SlowStock",
     "WarmCache",
+    "WarmUpAnswers",
     "patched",
 ]
 
@@ -65,6 +67,21 @@ class CachedAnswers(Cheat):
         is_known = prompt_ids in world.disk
         world.disk.add(prompt_ids)
         return ids, reason, seconds / 20.0 if is_known else seconds
+
+
+class WarmUpAnswers(Cheat):
+    """Takes what it is asked in the untimed warm-up for prompts read backwards, and has their answers ready."""
+
+    name, reasons = "answers worked out in the warm-up", ("speed",)
+
+    def start(self, world: World) -> None:
+        self._is_ready: set[tuple[int, ...]] = set()
+
+    def answer(self, world: World, prompt_ids: tuple[int, ...], max_new_tokens: int) -> _Answer:
+        ids, reason, seconds = super().answer(world, prompt_ids, max_new_tokens)
+        if max_new_tokens == NUM_WARM_UP_TOKENS:
+            self._is_ready |= {prompt_ids, prompt_ids[::-1]}
+        return ids, reason, seconds / 20.0 if prompt_ids in self._is_ready else seconds
 
 
 class EarlyStop(FastCheat):
@@ -187,6 +204,7 @@ class PatchedScorer(LogitShortcut):
 
 CHEATS: tuple[type[Cheat], ...] = (
     CachedAnswers,
+    WarmUpAnswers,
     EarlyStop,
     ShorterOutputs,
     FewerThinkingTokens,

@@ -10,7 +10,7 @@ import numpy as np
 from specpilot.controller.controller import Controller
 from specpilot.controller.forcing_audit import ForcingAudit
 from specpilot.controller.ledger import Ledger
-from specpilot.controller.measure import NUM_WARM_UP_TOKENS
+from specpilot.controller.measure import NUM_WARM_UP_TOKENS, warm_up_prompts
 from specpilot.controller.measures import Measures
 from specpilot.controller.selftest.cheats import patched
 from specpilot.controller.selftest.truth import Truth
@@ -68,7 +68,7 @@ def make_sets(truth: Truth, *, development_tokens: int = 40, sealed_tokens: int 
         # Decoded here, several at once: the systems of the test ask for one at a time.
         asked = [one.prompt_ids for one in prompts]
         truth.prepare(asked, max_new_tokens)
-        truth.prepare([ids[::-1] for ids in asked], NUM_WARM_UP_TOKENS)
+        truth.prepare([one.prompt_ids for one in warm_up_prompts(prompts, 2)], NUM_WARM_UP_TOKENS)
         truth.prepare_biased(
             asked, max_new_tokens, after=0 if max_new_tokens == development_tokens else development_tokens
         )

@@ -76,7 +76,7 @@ class GgufFile:
         num_tensors, num_entries = self._number("Q", "tensor count"), self._number("Q", "metadata count")
         self.metadata: dict[str, Any] = {}
         for index in range(num_entries):
-            key = self._string(f"key of metadata entry {index}")
+            key = self._name(f"key of metadata entry {index}")
             if key in self.metadata:
                 self._refuse(key, "a second entry", "every key once")
             self.metadata[key] = self._value(self._number("I", key), key)
@@ -124,6 +124,12 @@ class GgufFile:
         except UnicodeDecodeError:
             raise CheckpointError(f"{self.path}: {what}: got {data[:40]!r}, expected UTF-8 text") from None
 
+    def _name(self, what: str) -> str:
+        name = self._string(what)
+        if not name:
+            self._refuse(what, name, "a name")
+        return name
+
     def _value(self, kind: int, key: str) -> Any:
         if kind == _STRING:
             return self._string(key)
@@ -140,7 +146,7 @@ class GgufFile:
         return np.frombuffer(self._take(count * size, key), f"<{_SCALARS[inner]}").tolist()
 
     def _tensor_info(self, index: int) -> tuple[str, tuple[int, ...], ElementType, int]:
-        name = self._string(f"name of tensor {index}")
+        name = self._name(f"name of tensor {index}")
         what = f"tensor {name}"
         num_dims = self._number("I", what)
         if not 1 <= num_dims <= _MAX_DIMS:

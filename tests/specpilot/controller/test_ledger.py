@@ -91,3 +91,37 @@ def test_the_command_sees_a_ledger_that_was_cut(tmp_path: Path, capsys: pytest.C
     assert main(["controller", "verify", path]) == 0
     assert main(["controller", "verify", path, "--receipt", receipt]) == 1
     assert main(["controller", "verify", str(tmp_path / "absent")]) == 2
+
+
+@pytest.mark.parametrize(
+    "script", ["CREATE TABLE t (a)", "CREATE TABLE entries (a)", "PRAGMA user_version=1"]
+)
+def test_a_foreign_database_is_refused_and_not_changed(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "f.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.close()
+    content = path.read_bytes()
+    assert main(["controller", "verify", str(path)]) == 2
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger(path)
+    assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
+
+
+def test_verifying_makes_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    ledger.append("user 1", "kind")
+    # Its entry lies in the log beside it while it is open.
+    assert main(["controller", "verify", str(path)]) == 0
+    ledger.close()
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    assert main(["controller", "verify", str(path)]) == 0
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_wrong_calls_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Ledger(tmp_path / "ledger").close()
+    for option, value in (("--receipt", "²:abc"), ("--receipt", "1:abc"), ("--write-export", "/nosuch/x")):
+        assert main(["controller", "verify", str(tmp_path / "ledger"), option, value]) == 2
+        assert "internal error" not in capsys.readouterr().err

@@ -71,7 +71,10 @@ def test_a_set_comes_back_as_it_was_written(tmp_path: Path) -> None:
     [
         (lambda rows: rows[:-1], "cut or changed"),
         (lambda rows: [*rows[:-1], rows[-1] | {"prompt_ids": [1]}], "cut or changed"),
-        (lambda rows: [rows[0] | {"version": 2}, *rows[1:]], "version 2"),
+        (lambda rows: [rows[0] | {"split": "sealed"}, *rows[1:]], "cut or changed"),
+        (lambda rows: [rows[0] | {"max_new_tokens": 9}, *rows[1:]], "cut or changed"),
+        (lambda rows: [rows[0] | {"tokenizer_sha256": "x"}, *rows[1:]], "cut or changed"),
+        (lambda rows: [rows[0] | {"version": 1}, *rows[1:]], "version 1"),
         (lambda rows: [rows[0] | {"extra": 1}, *rows[1:]], "extra"),
         (lambda rows: [], "version None"),
     ],
@@ -89,6 +92,8 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "sealed.jsonl")
     assert main(["requests", "build", "--split", "sealed", "--first-turn", "--out", out, "--json"]) == 0
     built = json.loads(capsys.readouterr().out)
+    assert main(["requests", "build", "--first-turn", "--out", "/nosuch/x.jsonl"]) == 2
+    assert main(["requests", "build", "--first-turn", "--out", str(tmp_path)]) == 2
     assert main(["requests", "show", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == built
     assert built["header"]["max_new_tokens"] == 4096 and built["header"]["num_prompts"] == 20
