@@ -117,7 +117,7 @@ class Ledger:
             self._connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("user_version", "schema_version")
         )
-        return version == 0 and schema == 0
+        return bool(version == 0 and schema == 0)
 
     def _check_schema(self) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
