@@ -227,8 +227,8 @@ def _made(files: list[Path], is_json: bool, behind: Sequence[Path] = ()) -> Outc
     if not is_json:
         for file, size in sizes.items():
             print(f"{file}: {size:,} bytes")
-        for file in behind:
-            print(f"left behind: {file}")
+        for other in behind:
+            print(f"left behind: {other}")
     return Outcome({"files": sizes, "left_behind": [str(file) for file in behind]})
 
 
