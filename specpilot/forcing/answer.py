@@ -21,7 +21,8 @@ class Answer:
     finish_reason
         ``stop`` or ``length``; anything else is an answer that did not come to its end.
     max_new_tokens
-        What the request allowed, where known: an answer that ends with ``length`` before it was cut.
+        What the request allowed: an answer that ends with ``length`` before was cut, and one that ends with ``length``
+        cannot be judged without.
     """
 
     request_id: str

@@ -39,14 +39,15 @@ def score_arm(
     on_scored: Callable[[int], None] = lambda num_tokens: None,
 ) -> ScoredArm:
     """Check and score; ForcingError for what cannot be judged. A scored stock may serve many audits."""
-    check_answers(answers, scorer.describe(), name)
+    about = scorer.describe()
+    check_answers(answers, about, name)
     answers = sorted(answers, key=lambda answer: answer.request_id)
     scores = scorer.score(answers, on_scored)
     if len(scores) != len(answers):
         raise ForcingError(f"{name}: got scores of {len(scores)} answers, expected {len(answers)}")
     events, mismatches = [], []
     for answer, score in zip(answers, scores, strict=True):
-        score.check(len(answer.output_ids), f"{name} answer {answer.request_id!r}")
+        score.check(len(answer.output_ids), f"{name} answer {answer.request_id!r}", about.vocab_size)
         mismatches.append(int(score.mismatches(answer.output_ids).sum()))
         events.append(tuple(find_events(answer, score, rules.large_margin, rules.context_tokens)))
     counts = ArmCounts(

@@ -14,7 +14,7 @@ from specpilot.forcing.check import check_tokenizer
 from specpilot.forcing.events import Event, EventTest, audit_order, event_test
 from specpilot.forcing.explain import explain_event
 from specpilot.forcing.rates import RateTest, rate_interval, rate_test
-from specpilot.forcing.rules import Rules
+from specpilot.forcing.rules import MAX_STOCK_EVENTS, MAX_STOCK_RATE, Rules
 from specpilot.forcing.scorers.base import Scorer, ScorerDescription
 from specpilot.forcing.verdict import Verdict
 
@@ -42,8 +42,8 @@ def audit(
     outputs
         The system's greedy answers.
     stock
-        Stock's greedy answers, best to the same requests: arms of the same requests are compared in pairs. Or these
-        already scored by this scorer under these rules (:func:`score_arm`).
+        Stock's greedy answers to the same requests and prompts: a system that leaves some of them out, or answers
+        others, cannot be judged. Or these already scored by this scorer under these rules (:func:`score_arm`).
     tokenizer
         ``hash_tokenizer`` of the served model, compared with the scorer's.
     accuracy
@@ -77,9 +77,13 @@ def judge(
     *,
     accuracy: Mapping[str, Any] | None = None,
     seed: int = 0,
+    is_complete: bool = True,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Verdict:
-    """Both rules on scored arms; ForcingError where they say too little."""
+    """Both rules on scored arms; ForcingError where they say too little.
+
+    ``is_complete`` False: stock answered more requests, as at a planned look before the last.
+    """
     for name, arm in (("system", system), ("stock", stock)):
         counts = arm.counts
         if counts.num_requests < rules.min_requests or counts.num_tokens < rules.min_tokens:
@@ -87,7 +91,8 @@ def judge(
                 f"{name}: got {counts.num_requests} requests with {counts.num_tokens} tokens, expected at least "
                 f"{rules.min_requests} with {rules.min_tokens}; a verdict over less would say nothing"
             )
-    _check_prompts(system, stock)
+    _check_requests(system, stock, is_complete)
+    _check_stock(stock)
     rates = rate_test(
         system.counts, stock.counts, limit=rules.rate_limit, level=rules.rate_level / rules.num_looks
     )
@@ -126,6 +131,8 @@ def judge(
         limits={
             "rules": rules.to_json(),
             "rate": rates.limit,
+            "stock_rate": MAX_STOCK_RATE,
+            "stock_events": MAX_STOCK_EVENTS,
             "large_margin": rules.large_margin,
             "event_p_value": events.p_value,
             "event_level": events.level,
@@ -141,11 +148,32 @@ def judge(
     )
 
 
-def _check_prompts(system: ScoredArm, stock: ScoredArm) -> None:
+def _check_requests(system: ScoredArm, stock: ScoredArm, is_complete: bool) -> None:
+    """The same requests: one that the system leaves out may be the one that went wrong."""
     prompts = {answer.request_id: list(answer.prompt_ids) for answer in stock.answers}
-    for answer in system.answers:
-        if prompts.get(answer.request_id, list(answer.prompt_ids)) != list(answer.prompt_ids):
-            raise ForcingError(f"request {answer.request_id!r}: stock and the system got other prompts")
+    mine = {answer.request_id: list(answer.prompt_ids) for answer in system.answers}
+    missing = sorted(prompts.keys() - mine.keys()) if is_complete else []
+    for arm, absent in (("system", missing), ("stock", sorted(mine.keys() - prompts.keys()))):
+        if absent:
+            shown = ", ".join(map(repr, absent[:5])) + (", ..." if len(absent) > 5 else "")
+            raise ForcingError(
+                f"{arm}: {len(absent)} requests of the other arm have no answer ({shown}), expected the same requests"
+            )
+    for name, ids in mine.items():
+        if prompts[name] != ids:
+            raise ForcingError(f"request {name!r}: stock and the system got other prompts")
+
+
+def _check_stock(stock: ScoredArm) -> None:
+    """Both arms are compared with each other, so a scorer that fits neither would accept both."""
+    counts = stock.counts
+    share = float(counts.large.sum()) / counts.num_tokens
+    if counts.rate > MAX_STOCK_RATE or share > MAX_STOCK_EVENTS:
+        raise ForcingError(
+            f"stock does not agree with the scorer: {counts.rate:.2%} of its tokens mismatch and {share:.2%} are "
+            f"large-margin events, expected at most {MAX_STOCK_RATE:.2%} and {MAX_STOCK_EVENTS:.2%}; one of the two is "
+            "not the target"
+        )
 
 
 def _explain_all(
@@ -229,19 +257,23 @@ def _notes(about: ScorerDescription, system: ScoredArm, stock: ScoredArm) -> lis
     if about.head != "fp32":
         notes.append(f"the scorer's LM head is {about.head}: near-ties may fall either way in the scores too")
     if system.counts.request_ids != stock.counts.request_ids:
-        notes.append("system and stock answered other requests: rates are compared unpaired")
+        notes.append("stock answered more requests than the system: rates are compared unpaired")
     if about.tokenizer is None:
         notes.append(
-            "the scorer does not tell its tokenizer: only token ids were compared with its vocabulary"
+            "the scorer does not tell its tokenizer: that the same ids mean the same text was not checked"
         )
+    if about.vocab_size is None:
+        notes.append("the scorer does not tell the size of its vocabulary: no id was compared with it")
     return notes
 
 
 def _counter(on_progress: Progress, stage: str, answers: Sequence[Answer]) -> Callable[[int], None]:
-    done, total = 0, sum(len(answer.output_ids) for answer in answers)
+    done, total = 0, 0
 
     def count(num_tokens: int) -> None:
-        nonlocal done
+        nonlocal done, total
+        # Only now: by the first call the answers have been checked.
+        total = total or sum(len(answer.output_ids) for answer in answers)
         done += num_tokens
         on_progress(stage, done, total)
 

@@ -10,13 +10,17 @@ An event is explained if one of these holds, and all that was tried is kept as e
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from specpilot.errors import ForcingError, SpecPilotError
 from specpilot.forcing.answer import Answer
 from specpilot.forcing.events import Event
 from specpilot.forcing.scorers.base import Scorer
+from specpilot.forcing.scores import ROUNDING, check_argmax_ids
 
 __all__ = ["EARLIER", "LONGER", "explain_event"]
 
@@ -67,9 +71,17 @@ def _explain(
         if place + more > len(ids):
             break
         argmax, margin = scorer.rescore(ids[: place + more], place)
+        _check_rescored(argmax, margin, event, scorer.describe().vocab_size)
         evidence["prefill"][str(place + more)] = [argmax, round(margin, 6)]
         if found is None and margin <= large_margin:
             found = "stock margin"
         if found is None and argmax != event.argmax_id:
             found = "prefill length"
     return replace(event, explanation=found or "unexplained", evidence=evidence)
+
+
+def _check_rescored(argmax: int, margin: float, event: Event, vocab_size: int | None) -> None:
+    name = f"event at token {event.index} of {event.request_id!r}"
+    check_argmax_ids(np.array([argmax]), name, vocab_size)
+    if not (math.isfinite(margin) and margin > -ROUNDING):
+        raise ForcingError(f"{name}: got a margin of {margin} nats, expected a finite one of 0 or more")

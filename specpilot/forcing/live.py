@@ -95,6 +95,7 @@ def _run(what: LiveAudit, on_progress: Progress) -> Verdict:
             what.max_new_tokens,
             model=served.model,
             extra=extra,
+            decode=tokenizer.decode,
             on_answer=_count(on_progress, stage, len(prompts)),
         )
 

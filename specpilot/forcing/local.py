@@ -61,6 +61,7 @@ def run_local_audit(
             plain = collect("plain answers", judge_engine, None, Mechanisms())
             delta = delta_from_margins(first_departures(plain, stock, scorer))
         system = collect("system answers", engine, drafter, mechanisms)
+        rules = Rules(delta=delta)
         grades = [grade_answers(questions, answers, engine.detokenize) for answers in (system, stock)]
     except SpecPilotError as error:
         return Verdict.unavailable(str(error))
@@ -68,7 +69,7 @@ def run_local_audit(
     return audit(
         system,
         scorer,
-        rules=Rules(delta=delta),
+        rules=rules,
         stock=stock,
         tokenizer=served,
         accuracy=accuracy_change(grades[0], grades[1]),

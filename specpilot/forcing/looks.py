@@ -2,7 +2,7 @@
 
 Looking again and again at a fixed level rejects a lossless system sooner or later. Here looks are planned, both levels
 are divided by their number (Bonferroni: it holds however the looks depend on each other), a rejection ends the audit,
-and only the last look accepts. Every other use is refused.
+and only the last look, which has an answer to each of stock's requests, accepts. Every other use is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class SequentialAudit:
             raise ForcingError(
                 "looks: answers of an earlier look are gone or changed, expected more of the same data"
             )
-        verdict = judge(system, stock, scorer, self._rules, seed=seed)
+        is_last = self._num_looks + 1 == len(self._planned)
+        verdict = judge(system, stock, scorer, self._rules, seed=seed, is_complete=is_last)
         self._seen = answers
         self._num_looks += 1
         if verdict.passed is False:

@@ -33,9 +33,14 @@ __all__ = [
     "make_probe",
 ]
 
-PROBE_FORMAT = {"format": "specpilot-probe", "version": 1}
+PROBE_FORMAT = {"format": "specpilot-probe", "version": 2}
 BUNDLED_PROBE = Path(__file__).parent / "bundled_probe.json"
 """Of the bundled target; ``python -m specpilot.forcing.make_probe`` writes it."""
+
+_IMPROBABLE_NATS = 1.0
+_IMPROBABLE_SHARE = 0.1
+# Where every token is its own argmax, a server that calls whatever it is given the argmax would pass. One token in ten
+# that is clearly none is out of reach of chance, and far less than any text of another author has (the bundled: 38%).
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class Probe:
     ----------
     answers
         Prompt and teacher-forced tokens; they are not the model's own, so that improbable tokens count as well.
-    logprobs, argmax_ids
-        One list an answer, one entry a token.
+    logprobs, argmax_ids, argmax_logprobs
+        One list an answer, one entry a token: of the token, and of the most likely one in its place.
     tensors
         SHA-256 of the bytes of every tensor of the checkpoint, by name.
     """
@@ -56,6 +61,7 @@ class Probe:
     answers: tuple[Answer, ...]
     logprobs: tuple[tuple[float, ...], ...]
     argmax_ids: tuple[tuple[int, ...], ...]
+    argmax_logprobs: tuple[tuple[float, ...], ...]
     tensors: Mapping[str, str]
 
     def write(self, path: Path) -> None:
@@ -66,8 +72,11 @@ class Probe:
                 "output_ids": list(answer.output_ids),
                 "logprobs": [round(value, 5) for value in logprobs],
                 "argmax_ids": list(argmax_ids),
+                "argmax_logprobs": [round(value, 5) for value in best],
             }
-            for answer, logprobs, argmax_ids in zip(self.answers, self.logprobs, self.argmax_ids, strict=True)
+            for answer, logprobs, argmax_ids, best in zip(
+                self.answers, self.logprobs, self.argmax_ids, self.argmax_logprobs, strict=True
+            )
         ]
         data = PROBE_FORMAT | {"model": self.model, "tensors": dict(self.tensors), "texts": texts}
         path.write_text(json.dumps(data) + "\n", encoding="utf-8")
@@ -82,43 +91,76 @@ class Probe:
         if {name: data.get(name) for name in PROBE_FORMAT} != PROBE_FORMAT:
             raise ConfigError(f"probe: {path} is no probe of {PROBE_FORMAT}")
         texts: list[dict[str, Any]] = data["texts"]
-        return cls(
-            data["model"],
-            tuple(Answer(t["request_id"], t["prompt_ids"], t["output_ids"], "length") for t in texts),
-            tuple(tuple(text["logprobs"]) for text in texts),
-            tuple(tuple(text["argmax_ids"]) for text in texts),
-            data["tensors"],
-        )
+        try:
+            return cls(
+                data["model"],
+                tuple(Answer(t["request_id"], t["prompt_ids"], t["output_ids"], "length") for t in texts),
+                tuple(tuple(text["logprobs"]) for text in texts),
+                tuple(tuple(text["argmax_ids"]) for text in texts),
+                tuple(tuple(text["argmax_logprobs"]) for text in texts),
+                data["tensors"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"probe: {path} is damaged: {error!r}") from None
+
+    def check_texts(self) -> None:
+        """ForcingError for a probe that an engine could pass which calls every token the most likely one."""
+        pairs = zip(self.logprobs, self.argmax_logprobs, strict=True)
+        margins = [best - value for row in pairs for value, best in zip(*row, strict=True)]
+        num_improbable = sum(margin > _IMPROBABLE_NATS for margin in margins)
+        if not margins or num_improbable < _IMPROBABLE_SHARE * len(margins):
+            raise ForcingError(
+                f"probe: got {num_improbable} improbable of {len(margins)} tokens, expected at least "
+                f"{_IMPROBABLE_SHARE:.0%}; take texts that are not the model's own"
+            )
 
 
 def make_probe(model: str, answers: Sequence[Answer], scorer: Scorer, folder: Path) -> Probe:
     """The probe of a checkpoint folder, scored by an engine that is trusted."""
     scores = scorer.score(answers)
-    return Probe(
+    probe = Probe(
         model,
         tuple(answers),
         tuple(tuple(score.logprobs.tolist()) for score in scores),
         tuple(tuple(score.argmax_ids.tolist()) for score in scores),
+        tuple(tuple(score.argmax_logprobs.tolist()) for score in scores),
         hash_tensors(folder),
     )
+    probe.check_texts()
+    return probe
 
 
 def check_probe(probe: Probe, scorer: Scorer, tolerance: float) -> float:
-    """The largest difference of a log-probability, in nats; ForcingError above ``tolerance``.
+    """The largest difference of a log-probability, in nats; ForcingError above ``tolerance``, or for another argmax.
 
-    ``tolerance`` is what the scorer's arithmetic may differ by: 0.001 for float32, and more for BF16.
+    Every position counts three times: the token's log-probability, the argmax, and the argmax's log-probability. A
+    server may know the first and still name as argmax whatever token it was given. ``tolerance`` is what the scorer's
+    arithmetic may differ by: 0.001 for float32, and more for BF16.
     """
-    worst = 0.0
-    for answer, expected, score in zip(
-        probe.answers, probe.logprobs, scorer.score(probe.answers), strict=True
-    ):
-        score.check(len(expected), f"probe {answer.request_id!r}")
-        worst = max(worst, float(np.abs(score.logprobs - np.array(expected)).max()))
-    if worst > tolerance:
-        raise ForcingError(
-            f"probe: the scorer's log-probabilities differ by up to {worst:.4g} nats from the reference engine's, "
-            f"expected at most {tolerance}; it is not the stock target of {probe.model}"
-        )
+    probe.check_texts()
+    scores = scorer.score(probe.answers)
+    if len(scores) != len(probe.answers):
+        raise ForcingError(f"probe: got scores of {len(scores)} texts, expected {len(probe.answers)}")
+    worst, size = 0.0, scorer.describe().vocab_size
+    for row, (answer, score) in enumerate(zip(probe.answers, scores, strict=True)):
+        score.check(len(answer.output_ids), f"probe {answer.request_id!r}", size)
+        for found, expected in (
+            (score.logprobs, probe.logprobs[row]),
+            (score.argmax_logprobs, probe.argmax_logprobs[row]),
+        ):
+            worst = max(worst, float(np.abs(found - np.array(expected)).max()))
+        if worst > tolerance:
+            raise ForcingError(
+                f"probe {answer.request_id!r}: the scorer's log-probabilities differ by {worst:.4g} nats from the "
+                f"reference engine's, expected at most {tolerance}; it is not the stock target of {probe.model}"
+            )
+        others = np.flatnonzero(score.argmax_ids != np.array(probe.argmax_ids[row]))
+        if len(others):
+            at = int(others[0])
+            raise ForcingError(
+                f"probe {answer.request_id!r}: got {int(score.argmax_ids[at])} as most likely at token {at}, expected "
+                f"{probe.argmax_ids[row][at]}; it is not the stock target of {probe.model}"
+            )
     return worst
 
 

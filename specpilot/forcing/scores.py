@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 
 from specpilot.errors import ForcingError
 
-__all__ = ["UNKNOWN_ID", "ArmCounts", "TokenScores"]
+__all__ = ["ROUNDING", "ArmCounts", "TokenScores", "check_argmax_ids"]
 
-UNKNOWN_ID = -1
-"""Stands for an argmax whose id a server does not tell."""
-
-_ROUNDING = 1e-6
-# A token that is the argmax may have a log-probability that JSON rounded to the other side of the argmax's.
+ROUNDING = 1e-6
+"""Nats: a token that is the argmax may have a log-probability that JSON rounded to the other side of the argmax's."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class TokenScores:
     logprobs, argmax_logprobs
         float64 (n,), natural log: of the token, and of the most likely token in its place.
     argmax_ids
-        int64 (n,); ``UNKNOWN_ID`` where the server does not tell.
+        int64 (n,).
     """
 
     logprobs: NDArray[np.float64]
@@ -41,12 +38,11 @@ class TokenScores:
         return np.maximum(self.argmax_logprobs - self.logprobs, 0.0)
 
     def mismatches(self, output_ids: Sequence[int]) -> NDArray[np.bool_]:
-        """Where the token is not the argmax; by the margin where the argmax's id is not known."""
-        by_id = self.argmax_ids != np.asarray(output_ids)
-        return np.where(self.argmax_ids == UNKNOWN_ID, self.margins > _ROUNDING, by_id)
+        """Where the token is not the argmax."""
+        return np.asarray(self.argmax_ids != np.asarray(output_ids))
 
-    def check(self, num_tokens: int, name: str) -> None:
-        """ForcingError for scores that are none."""
+    def check(self, num_tokens: int, name: str, vocab_size: int | None) -> None:
+        """ForcingError for scores that are none; ``vocab_size`` None where the scorer does not tell it."""
         for values in (self.logprobs, self.argmax_ids, self.argmax_logprobs):
             if values.shape != (num_tokens,):
                 raise ForcingError(
@@ -58,8 +54,21 @@ class TokenScores:
                 f"{name}: got a log-probability that is NaN or infinite at token {int((~finite).argmax())}, expected "
                 "finite numbers"
             )
-        if (self.logprobs > _ROUNDING).any() or (self.logprobs > self.argmax_logprobs + _ROUNDING).any():
+        if (self.logprobs > ROUNDING).any() or (self.logprobs > self.argmax_logprobs + ROUNDING).any():
             raise ForcingError(f"{name}: got a token likelier than certainty or than the most likely token")
+        if (self.argmax_logprobs > ROUNDING).any():
+            raise ForcingError(f"{name}: got a most likely token that is likelier than certainty")
+        check_argmax_ids(self.argmax_ids, name, vocab_size)
+
+
+def check_argmax_ids(argmax_ids: NDArray[np.int64], name: str, vocab_size: int | None) -> None:
+    """ForcingError for an id that the scorer's vocabulary does not have."""
+    wrong = (argmax_ids < 0) | (vocab_size is not None and argmax_ids >= vocab_size)
+    if wrong.any():
+        raise ForcingError(
+            f"{name}: got token id {int(argmax_ids[wrong][0])} as the most likely one, expected 0 to "
+            f"{'?' if vocab_size is None else vocab_size - 1}, the scorer's vocabulary"
+        )
 
 
 @dataclass(frozen=True)

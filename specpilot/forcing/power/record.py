@@ -92,7 +92,7 @@ class Workbench:
         arm = score_arm(answers, self.scorer, self.rules)
         stock = self.stock_of(num_prompts)
         accuracy = accuracy_change(self.grades(answers), self.grades(stock.answers))
-        verdict = judge(arm, stock, self.scorer, self.rules, accuracy=accuracy)
+        verdict = judge(arm, stock, self.scorer, self.rules, accuracy=accuracy, is_complete=False)
         counts = verdict.counts["system"]
         audited, unexplained = counts["audited_events"], counts["unexplained_events"]
         rows = np.stack([arm.counts.tokens, arm.counts.mismatches, arm.counts.large], 1)

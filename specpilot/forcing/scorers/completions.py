@@ -1,7 +1,7 @@
 """Any OpenAI-style ``/v1/completions`` that echoes a prompt with log-probabilities, our own endpoint among them.
 
-Token ids go in as they are. Servers that take ``return_tokens_as_token_ids`` (vLLM, ours) name tokens ``token_id:N``;
-of others only the texts of tokens are known, so that a mismatch shows by its margin alone.
+Token ids go in as they are, and the server must take ``return_tokens_as_token_ids`` (vLLM, ours), which names tokens
+``token_id:N``: where tokens are named by their texts, nothing shows that it scored the tokens it was given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specpilot.errors import ForcingError
 from specpilot.forcing.answer import Answer
 from specpilot.forcing.scorers.base import ScorerDescription
 from specpilot.forcing.scorers.http import JsonServer, score_many
-from specpilot.forcing.scores import UNKNOWN_ID, TokenScores
+from specpilot.forcing.scores import TokenScores
 
 __all__ = ["CompletionsScorer"]
 
@@ -31,7 +31,8 @@ class CompletionsScorer:
     model
         Name in requests; None: the first that ``/v1/models`` lists.
     about
-        What is known of the server besides: its vocabulary, end-of-text ids, tokenizer and head.
+        What is known of the server besides: its vocabulary, end-of-text ids, tokenizer and head. Without end-of-text
+        ids, answers that ended with ``stop`` cannot be judged.
     extra
         Fields that go into every request, such as what turns the server's speculation off.
     """
@@ -66,9 +67,10 @@ class CompletionsScorer:
 
     def continue_greedily(self, ids: Sequence[int], num_tokens: int) -> list[int]:
         body = {"prompt": list(ids), "max_tokens": num_tokens, "logprobs": 1}
-        logprobs = self._ask(body)["logprobs"]
-        found = [_id_of(label) for label in logprobs["tokens"]]
-        return [] if UNKNOWN_ID in found else found
+        labels = self._ask(body)["logprobs"].get("tokens")
+        if not isinstance(labels, list):
+            raise ForcingError(f"{self._server.url}: the answer names no tokens")
+        return [self._id_of(label) for label in labels]
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         fixed = {"model": self.model, "temperature": 0, "return_tokens_as_token_ids": True}
@@ -77,7 +79,7 @@ class CompletionsScorer:
             choice: dict[str, Any] = reply["choices"][0]
         except (KeyError, IndexError, TypeError):
             raise ForcingError(f"{self._server.url}: the answer has no choices") from None
-        if not isinstance(choice.get("logprobs"), dict):
+        if not isinstance(choice, dict) or not isinstance(choice.get("logprobs"), dict):
             raise ForcingError(
                 f"{self._server.url}: the answer has no log-probabilities; the server drops them"
             )
@@ -98,26 +100,31 @@ class CompletionsScorer:
             best = [max(top.items(), key=lambda pair: pair[1]) for top in tops[start:]]
             return TokenScores(
                 np.array([_number(value) for value in values[start:]]),
-                np.array([_id_of(label) for label, _ in best], np.int64),
+                np.array([self._id_of(label) for label, _ in best], np.int64),
                 np.array([_number(value) for _, value in best]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ForcingError(f"{self._server.url}: log-probabilities are missing: {error!r}") from None
 
     def _check_labels(self, labels: Sequence[str], ids: Sequence[int]) -> None:
         for label, token_id in zip(labels, ids, strict=True):
-            if _id_of(label) not in (UNKNOWN_ID, token_id):
+            if self._id_of(label) != token_id:
                 raise ForcingError(
                     f"{self._server.url}: scored token {label}, expected {token_id}; it has another tokenizer"
                 )
 
+    def _id_of(self, label: Any) -> int:
+        number = label[len(_LABEL) :] if isinstance(label, str) and label.startswith(_LABEL) else ""
+        if not (number.isascii() and number.isdigit()):
+            raise ForcingError(
+                f"{self._server.url}: names a token {label!r}, expected {_LABEL}N; the server must know "
+                "return_tokens_as_token_ids"
+            )
+        return int(number)
+
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
-
-
-def _id_of(label: str) -> int:
-    return int(label[len(_LABEL) :]) if label.startswith(_LABEL) else UNKNOWN_ID
 
 
 def _first_model(server: JsonServer) -> str:

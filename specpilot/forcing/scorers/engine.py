@@ -55,11 +55,16 @@ class EngineScorer:
             result = self._engine.score(ids, start)
         except SpecPilotError as error:
             raise ForcingError(f"answer {answer.request_id!r}: the scorer refuses it: {error}") from error
-        return TokenScores(
-            np.array(result.logprobs, np.float64),
-            np.array(result.argmax_ids, np.int64),
-            np.array(result.argmax_logprobs, np.float64),
-        )
+        try:
+            return TokenScores(
+                np.array(result.logprobs, np.float64),
+                np.array(result.argmax_ids, np.int64),
+                np.array(result.argmax_logprobs, np.float64),
+            )
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ForcingError(
+                f"answer {answer.request_id!r}: log-probabilities are missing: {error}"
+            ) from None
 
     def rescore(self, ids: Sequence[int], index: int) -> tuple[int, float]:
         result = self._engine.score(ids, index)

@@ -15,6 +15,7 @@ import numpy as np
 
 from specpilot.errors import ForcingError
 from specpilot.forcing.answer import Answer
+from specpilot.forcing.check import check_ids
 from specpilot.forcing.scorers.base import ScorerDescription
 from specpilot.forcing.scorers.http import JsonServer, score_many
 from specpilot.forcing.scores import TokenScores
@@ -23,9 +24,23 @@ __all__ = ["SglangScorer"]
 
 
 class SglangScorer:
-    """Scores by ``/generate`` with ``max_new_tokens`` 0."""
+    """Scores by ``/generate`` with ``max_new_tokens`` 0.
 
-    def __init__(self, server: JsonServer, *, concurrency: int = 8) -> None:
+    Parameters
+    ----------
+    vocab_size, eos_ids
+        Of the checkpoint, which the server does not tell. Without end-of-text ids, answers that ended with ``stop``
+        cannot be judged.
+    """
+
+    def __init__(
+        self,
+        server: JsonServer,
+        *,
+        vocab_size: int | None = None,
+        eos_ids: Sequence[int] = (),
+        concurrency: int = 8,
+    ) -> None:
         self._server, self._concurrency = server, concurrency
         info = server.get("/server_info")
         if not isinstance(info, dict):
@@ -40,6 +55,8 @@ class SglangScorer:
             f"SGLang {info.get('version', 'of unknown version')} at {server.url}",
             str(info.get("served_model_name") or info.get("model_path")),
             head,
+            vocab_size,
+            tuple(eos_ids),
             context_length=info.get("context_length"),
         )
 
@@ -62,7 +79,9 @@ class SglangScorer:
         reply = self._ask(
             {"input_ids": list(ids), "sampling_params": {"temperature": 0.0, "max_new_tokens": num_tokens}}
         )
-        return [int(token_id) for token_id in reply.get("output_ids", ())]
+        written = reply.get("output_ids")
+        check_ids(written, f"{self._server.url}/generate, output_ids")
+        return list(written)
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         reply = self._server.post("/generate", body)
@@ -81,12 +100,16 @@ class SglangScorer:
             }
         )
         count = len(ids) - start
-        meta = reply.get("meta_info") or {}
-        values, tops = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
-        if not values or not tops or len(values) < count or len(tops) < count:
+        meta = reply.get("meta_info")
+        values, tops = (
+            meta.get(name) if isinstance(meta, dict) else None
+            for name in ("input_token_logprobs", "input_top_logprobs")
+        )
+        if not isinstance(values, list) or not isinstance(tops, list) or min(len(values), len(tops)) < count:
+            found = len(values) if isinstance(values, list) else 0
             raise ForcingError(
-                f"{self._server.url}: got {len(values or ())} input log-probabilities, expected {count}; they are "
-                "missing"
+                f"{self._server.url}: got {found} input log-probabilities, expected {count} and as many of the most "
+                "likely tokens; they are missing"
             )
         values, tops = values[-count:], tops[-count:]
         try:
@@ -97,7 +120,7 @@ class SglangScorer:
                 np.array([int(entry[1]) for entry in best], np.int64),
                 np.array([_number(entry[0]) for entry in best]),
             )
-        except (TypeError, IndexError, ValueError) as error:
+        except (TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
             raise ForcingError(f"{self._server.url}: log-probabilities are missing: {error!r}") from None
         if scored != list(ids[start:]):
             raise ForcingError(f"{self._server.url}: scored other tokens than it was given")

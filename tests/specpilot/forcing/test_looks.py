@@ -30,9 +30,15 @@ def test_only_the_last_planned_look_accepts(scorer):
     first = audit.look(arm_of(20, 0), arm_of(60, 0), scorer)
     assert first.decision == "go on"
     assert first.verdict.limits["event_level"] == pytest.approx(0.01)
-    assert audit.look(arm_of(40, 0), arm_of(60, 0), scorer).decision == "accept"
+    assert audit.look(arm_of(40, 0), arm_of(40, 0), scorer).decision == "accept"
     with pytest.raises(ForcingError, match="has ended"):
         audit.look(arm_of(60, 0), arm_of(60, 0), scorer)
+
+
+def test_the_last_look_leaves_no_request_out(scorer):
+    audit = SequentialAudit(RULES, [2_000])
+    with pytest.raises(ForcingError, match="20 requests of the other arm have no answer"):
+        audit.look(arm_of(40, 0), arm_of(60, 0), scorer)
 
 
 def test_a_rejection_ends_it(scorer):

@@ -49,7 +49,7 @@ def test_a_probe_of_another_version_is_refused(probe, tmp_path):
     path = tmp_path / "probe.json"
     shutil.copy(BUNDLED_PROBE, path)
     assert Probe.read(path).logprobs == probe.logprobs
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
+    path.write_text(path.read_text().replace('"version": 2', '"version": 1', 1))
     with pytest.raises(ConfigError, match="no probe"):
         Probe.read(path)
 

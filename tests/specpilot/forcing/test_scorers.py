@@ -116,7 +116,7 @@ def test_sglang_scores_that_are_none_are_refused(change, cause, sglang, stock):
     sglang.change = change
     with pytest.raises(ForcingError, match=cause):
         for score in SglangScorer(sglang.client).score(stock[:1]):
-            score.check(len(stock[0].output_ids), "x")
+            score.check(len(stock[0].output_ids), "x", 4096)
 
 
 def test_a_scorer_that_speculates_is_refused(sglang):
