@@ -79,9 +79,9 @@ class SglangScorer:
         reply = self._ask(
             {"input_ids": list(ids), "sampling_params": {"temperature": 0.0, "max_new_tokens": num_tokens}}
         )
-        written = reply.get("output_ids")
+        written: Any = reply.get("output_ids")
         check_ids(written, f"{self._server.url}/generate, output_ids")
-        return list(written)
+        return [int(token_id) for token_id in written]
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         reply = self._server.post("/generate", body)
