@@ -31,11 +31,12 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "event_level": (0.001, 0.1),
 }
 _INT_BOUNDS: dict[str, tuple[int, int]] = {
-    # Under 8 requests Student's t says nothing; 250 tokens are the least that shows a fault in every tenth token.
-    "min_requests": (8, 1_000_000),
+    # The event level decides what is the least (``fewest_requests``).
+    "min_requests": (2, 1_000_000),
+    # The least that shows a fault in every tenth token.
     "min_tokens": (250, 1_000_000_000),
-    # Requests of few audited events give no exposure.
-    "max_audited": (20, 1_000_000),
+    # Audits look at enough requests however few events are asked for.
+    "max_audited": (1, 1_000_000),
     # Levels are divided by it.
     "num_looks": (1, 20),
     "context_tokens": (1, 4096),

@@ -236,7 +236,7 @@ def test_requests_left_out_or_others_are_unavailable() -> None:
     "changes",
     [
         {"delta": 1e6}, {"delta": float("nan")}, {"min_tokens": 1}, {"min_requests": 2}, {"rate_limit": 0.4},
-        {"rate_level": 1e-9}, {"event_level": 1e-9}, {"num_looks": 10**6}, {"max_audited": 1}, {"min_tokens": 300.5},
+        {"rate_level": 1e-9}, {"event_level": 1e-9}, {"num_looks": 10**6}, {"max_audited": 0}, {"min_tokens": 300.5},
         {"min_requests": True}, {"rate_limit": float("nan")}, {"context_tokens": -1},
     ],
     ids=repr,
