@@ -34,7 +34,9 @@ def test_a_killed_engine_is_told_kept_and_replaced(tmp_path: Path) -> None:
     with run_sidecar(tmp_path, [fake_profile("a")], backoff_s=0.2) as server:
         answer = ask(server, stream=True, max_tokens=10, fake={"how": "die"})
         assert answer.text.endswith("data: [DONE]\n\n") and "engine_failed" in answer.text
-        # Held while it comes back, not refused.
+        # A request that still reaches the dying process fails with it, for it may be what kills engines. Once the end
+        # is noticed, requests are held until the engine is back.
+        wait_until(lambda: engine(server)["last_crash"] is not None, "its end is noticed")
         assert ask(server).status_code == 200
         state = engine(server)
         assert state["num_restarts"] == 1 and state["last_crash"]["exit_code"] == 9
