@@ -130,6 +130,7 @@ def test_flags_of_the_service_are_offered_once_and_all_exist() -> None:
     flags = {name.replace("_", "-") for name in Settings.model_fields}
     of_mechanisms = {flag for kind in CATALOGUE.values() for flag in kind.reference_flags.values()}
     of_the_process = {
+        "control-key",
         "drain-timeout-s",
         "drafter",
         "host",
