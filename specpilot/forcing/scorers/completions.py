@@ -7,15 +7,14 @@ Token ids go in as they are, and the server must take ``return_tokens_as_token_i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from specpilot.errors import ForcingError
-from specpilot.forcing.answer import Answer
 from specpilot.forcing.scorers.base import ScorerDescription
-from specpilot.forcing.scorers.http import JsonServer, score_many
+from specpilot.forcing.scorers.http import JsonServer, ServedScorer
 from specpilot.forcing.scores import TokenScores
 
 __all__ = ["CompletionsScorer"]
@@ -23,7 +22,7 @@ __all__ = ["CompletionsScorer"]
 _LABEL = "token_id:"
 
 
-class CompletionsScorer:
+class CompletionsScorer(ServedScorer):
     """Scores by ``echo`` with ``max_tokens`` 0.
 
     Parameters
@@ -46,24 +45,13 @@ class CompletionsScorer:
         extra: dict[str, Any] | None = None,
         concurrency: int = 4,
     ) -> None:
-        self._server, self._concurrency, self._extra = server, concurrency, extra or {}
+        super().__init__(server, concurrency)
+        self._extra = extra or {}
         self.model = model or _first_model(server)
         self._about = about or ScorerDescription(server.url, self.model, "unknown")
 
     def describe(self) -> ScorerDescription:
         return self._about
-
-    def score(
-        self, answers: Sequence[Answer], on_scored: Callable[[int], None] = lambda num_tokens: None
-    ) -> list[TokenScores]:
-        def one(answer: Answer) -> TokenScores:
-            return self._echo([*answer.prompt_ids, *answer.output_ids], len(answer.prompt_ids))
-
-        return score_many(one, answers, self._concurrency, on_scored)
-
-    def rescore(self, ids: Sequence[int], index: int) -> tuple[int, float]:
-        scores = self._echo(ids, index)
-        return int(scores.argmax_ids[0]), float(scores.argmax_logprobs[0] - scores.logprobs[0])
 
     def continue_greedily(self, ids: Sequence[int], num_tokens: int) -> list[int]:
         body = {"prompt": list(ids), "max_tokens": num_tokens, "logprobs": 1}
@@ -85,7 +73,7 @@ class CompletionsScorer:
             )
         return choice
 
-    def _echo(self, ids: Sequence[int], start: int) -> TokenScores:
+    def _force(self, ids: Sequence[int], start: int) -> TokenScores:
         choice = self._ask({"prompt": list(ids), "max_tokens": 0, "echo": True, "logprobs": 1})
         logprobs = choice["logprobs"]
         try:

@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,7 @@ from specpilot.errors import ForcingError
 from specpilot.forcing.answer import Answer
 from specpilot.forcing.scores import TokenScores
 
-__all__ = ["JsonServer", "score_many"]
+__all__ = ["JsonServer", "ServedScorer", "score_many"]
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -58,6 +59,29 @@ class JsonServer:
             raise ForcingError(f"{self.url}{path}: the server refused it with {error.code}: {text}") from None
         except (OSError, ValueError) as error:
             raise ForcingError(f"{self.url}{path}: {type(error).__name__}: {error}") from None
+
+
+class ServedScorer(ABC):
+    """What scorers over HTTP share: one forced pass is all they ask of their server."""
+
+    def __init__(self, server: JsonServer, concurrency: int) -> None:
+        self._server, self._concurrency = server, concurrency
+
+    @abstractmethod
+    def _force(self, ids: Sequence[int], start: int) -> TokenScores:
+        """Scores of ``ids[start:]`` after ``ids[:start]``, from one prefill."""
+
+    def score(
+        self, answers: Sequence[Answer], on_scored: Callable[[int], None] = lambda num_tokens: None
+    ) -> list[TokenScores]:
+        def one(answer: Answer) -> TokenScores:
+            return self._force([*answer.prompt_ids, *answer.output_ids], len(answer.prompt_ids))
+
+        return score_many(one, answers, self._concurrency, on_scored)
+
+    def rescore(self, ids: Sequence[int], index: int) -> tuple[int, float]:
+        scores = self._force(ids, index)
+        return int(scores.argmax_ids[0]), float(scores.argmax_logprobs[0] - scores.logprobs[0])
 
 
 def score_many(

@@ -8,22 +8,21 @@ answer come back; entries are ``[log-probability, token id, text]``, matched wit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from specpilot.errors import ForcingError
-from specpilot.forcing.answer import Answer
 from specpilot.forcing.check import check_ids
 from specpilot.forcing.scorers.base import ScorerDescription
-from specpilot.forcing.scorers.http import JsonServer, score_many
+from specpilot.forcing.scorers.http import JsonServer, ServedScorer
 from specpilot.forcing.scores import TokenScores
 
 __all__ = ["SglangScorer"]
 
 
-class SglangScorer:
+class SglangScorer(ServedScorer):
     """Scores by ``/generate`` with ``max_new_tokens`` 0.
 
     Parameters
@@ -41,7 +40,7 @@ class SglangScorer:
         eos_ids: Sequence[int] = (),
         concurrency: int = 8,
     ) -> None:
-        self._server, self._concurrency = server, concurrency
+        super().__init__(server, concurrency)
         info = server.get("/server_info")
         if not isinstance(info, dict):
             raise ForcingError(f"{server.url}/server_info: got no object, expected SGLang's server arguments")
@@ -63,18 +62,6 @@ class SglangScorer:
     def describe(self) -> ScorerDescription:
         return self._about
 
-    def score(
-        self, answers: Sequence[Answer], on_scored: Callable[[int], None] = lambda num_tokens: None
-    ) -> list[TokenScores]:
-        def one(answer: Answer) -> TokenScores:
-            return self._score([*answer.prompt_ids, *answer.output_ids], len(answer.prompt_ids))
-
-        return score_many(one, answers, self._concurrency, on_scored)
-
-    def rescore(self, ids: Sequence[int], index: int) -> tuple[int, float]:
-        scores = self._score(ids, index)
-        return int(scores.argmax_ids[0]), float(scores.argmax_logprobs[0] - scores.logprobs[0])
-
     def continue_greedily(self, ids: Sequence[int], num_tokens: int) -> list[int]:
         reply = self._ask(
             {"input_ids": list(ids), "sampling_params": {"temperature": 0.0, "max_new_tokens": num_tokens}}
@@ -89,7 +76,7 @@ class SglangScorer:
             raise ForcingError(f"{self._server.url}/generate: got no object")
         return reply
 
-    def _score(self, ids: Sequence[int], start: int) -> TokenScores:
+    def _force(self, ids: Sequence[int], start: int) -> TokenScores:
         reply = self._ask(
             {
                 "input_ids": list(ids),
