@@ -78,15 +78,13 @@ class Fleet:
     async def restart(self) -> None:
         """The stable engine again: requests are held, its streams finish, a new process of the same revision."""
         old = self.stable
-        assert isinstance(old, LocalEngine) and old.revision is not None
+        assert isinstance(old, LocalEngine)
         self.is_restarting, self.hold_reason = True, "the engine is being restarted"
         self.reroute()
         try:
             await self.finish(old, "the engine is being restarted")
             await self.remove(old)
-            again = self.make_local(old.revision, old.resolved)
-            again.role, again.share = "stable", 1.0
-            self.add(again)
+            again = self._successor(old)
             try:
                 await again.start()
             except EngineError as error:
@@ -98,15 +96,19 @@ class Fleet:
 
     async def restore(self, old: LocalEngine) -> str | None:
         """Start what an engine that is gone served, as the stable one; None, or what went wrong."""
+        try:
+            await self._successor(old).start()
+        except EngineError as error:
+            return str(error)
+        return None
+
+    def _successor(self, old: LocalEngine) -> LocalEngine:
+        """A process of the same revision, not started, in the stable engine's place."""
         assert old.revision is not None
         again = self.make_local(old.revision, old.resolved)
         again.role, again.share = "stable", 1.0
         self.add(again)
-        try:
-            await again.start()
-        except EngineError as error:
-            return str(error)
-        return None
+        return again
 
     async def stop_all(self) -> None:
         await asyncio.gather(*(engine.stop() for engine in self.engines))
