@@ -1,12 +1,15 @@
-"""Threads of the kernels, set for one test."""
+"""Threads of the kernels, set for one test; a file of weights, plain and encoded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from specpilot_kernels import cpu_jit
+from specpilot_kernels.w12.convert import encode_file
+from tests.kernels.w12_files import mixed_tensors, write_plain
 
 
 @pytest.fixture
@@ -22,3 +25,15 @@ def kernel_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], 
 
     yield choose
     cpu_jit.set_num_threads(before)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    write_plain(tmp_path / "plain.safetensors", mixed_tensors())
+    return tmp_path / "plain.safetensors"
+
+
+@pytest.fixture
+def encoded(plain: Path) -> Path:
+    encode_file(plain, plain.with_suffix(".w12"))
+    return plain.with_suffix(".w12")

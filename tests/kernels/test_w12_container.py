@@ -22,18 +22,6 @@ from tests.kernels.w12_files import mixed_tensors, write_plain
 ENCODED = {"model.embed.weight", "model.layers.0.mlp.up.weight", "model.layers.0.attn.q.weight"}
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
-    write_plain(tmp_path / "plain.safetensors", mixed_tensors())
-    return tmp_path / "plain.safetensors"
-
-
-@pytest.fixture
-def encoded(plain: Path) -> Path:
-    encode_file(plain, plain.with_suffix(".w12"))
-    return plain.with_suffix(".w12")
-
-
 def read_all(path: Path) -> None:
     with W12File(path) as file:
         for name in file.originals:

@@ -18,18 +18,6 @@ from specpilot_kernels.w12.safetensors_file import WeightFileError
 from tests.kernels.w12_files import Tensors, mixed_tensors, write_plain
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
-    write_plain(tmp_path / "plain.safetensors", mixed_tensors())
-    return tmp_path / "plain.safetensors"
-
-
-@pytest.fixture
-def encoded(plain: Path) -> Path:
-    encode_file(plain, plain.with_suffix(".w12"))
-    return plain.with_suffix(".w12")
-
-
 def test_a_damaged_original_is_refused_and_nothing_stays(tmp_path: Path) -> None:
     content = write_plain(tmp_path / "a.safetensors", mixed_tensors())
     (tmp_path / "a.safetensors").write_bytes(content[:-1])
