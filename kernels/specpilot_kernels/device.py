@@ -8,10 +8,21 @@ The kernels are written for two architectures that do not replace each other: ``
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["Arch", "SupportedDevice", "UnsupportedDevice", "classify_device", "query_device"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "Arch",
+    "SupportedDevice",
+    "UnsupportedDevice",
+    "classify_device",
+    "query_device",
+    "require_hopper",
+]
 
 Arch = Literal["sm90", "sm120"]
 
@@ -65,3 +76,18 @@ def query_device(index: int = 0) -> SupportedDevice | UnsupportedDevice:
     if index >= count:
         return UnsupportedDevice(index, f"CUDA device {index} does not exist; this machine has {count}")
     return classify_device(index, torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index))
+
+
+@functools.cache
+def require_hopper(name: str, device: torch.device) -> None:
+    """RuntimeError, which begins with ``name``, unless the device is one of compute capability 9.0.
+
+    Asked once for every device: the answer does not change, and asking takes longer than a product.
+    """
+    if device.type != "cuda":
+        raise RuntimeError(f"{name}: {device} is no CUDA device; expected one of compute capability 9.0")
+    found = query_device(device.index)
+    if not isinstance(found, SupportedDevice):
+        raise RuntimeError(f"{name}: {found.reason}; expected compute capability 9.0")
+    if found.arch != "sm90":
+        raise RuntimeError(f"{name}: {found.name} is {found.arch}; expected compute capability 9.0")

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.library import custom_op
 
 from specpilot_kernels.certified_head.bounds import DeviceHead
+from specpilot_kernels.device import require_hopper
 from specpilot_kernels.loader import load_library
-from specpilot_kernels.q_gemm.ops import require_hopper
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import RECORD_ROWS
-from specpilot_kernels.w12_gemm.arguments import check_rows
+from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
 
 __all__ = ["MAX_ROWS", "HeadIds", "certified_argmax", "full_argmax"]
 
@@ -61,19 +61,15 @@ def certified_argmax(x: Tensor, head: DeviceHead, *, max_survivors: int | None =
     if max_survivors < 1:
         raise ValueError(f"max_survivors: got {max_survivors}, expected 1 or more")
     copy = (head.copy.records, head.copy.scales, head.bounds, head.floors)
-    ids, counts = _certified(x, *_parts(head.exact), *copy, head.largest_norm, head.shape[0], max_survivors)
+    ids, counts = _certified(x, *head.exact.parts, *copy, head.largest_norm, head.shape[0], max_survivors)
     return HeadIds(ids, counts)
 
 
 def full_argmax(x: Tensor, weight: DeviceW12) -> HeadIds:
     """The same from the full head alone, W12; every number is one sum in float32, K ascending."""
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
-    ids, counts = _full(x, *_parts(weight), weight.shape[0])
+    ids, counts = _full(x, *weight.parts, weight.shape[0])
     return HeadIds(ids, counts)
-
-
-def _parts(weight: DeviceW12) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts
 
 
 @custom_op("specpilot::certified_argmax", mutates_args=())
@@ -146,10 +142,7 @@ def _launch(
             x.shape[0],
             torch.cuda.current_stream(x.device).cuda_stream,
         )
-    if code:
-        raise RuntimeError(
-            f"{name}: CUDA error {code} for x {tuple(x.shape)} and {num_columns} columns on {x.device}"
-        )
+    check_launch(code, name, x, num_columns)
     return ids, counts
 
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from specpilot_kernels.device import SupportedDevice, query_device
+from specpilot_kernels.device import require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.q_gemm.layout import DeviceQ
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
-from specpilot_kernels.w12_gemm.arguments import check_rows
+from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
 
-__all__ = ["MAX_ROWS", "plan_splits", "q_gemm", "require_hopper", "w12_view_gemm"]
+__all__ = ["MAX_ROWS", "plan_splits", "q_gemm", "w12_view_gemm"]
 
 MAX_ROWS = 32
 _BLOCKS = 288
@@ -68,8 +68,7 @@ def w12_view_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
     :func:`q_gemm`.
     """
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
-    parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
-    y: Tensor = _view_product(x, *parts, weight.shape[0])
+    y: Tensor = _view_product(x, *weight.parts, weight.shape[0])
     return y
 
 
@@ -127,10 +126,7 @@ def _launch(name: str, x: Tensor, out: Tensor, *first: int) -> None:
             plan_splits(shape),
             torch.cuda.current_stream(x.device).cuda_stream,
         )
-    if code:
-        raise RuntimeError(
-            f"{name}: CUDA error {code} for x {tuple(x.shape)} and {shape[0]} columns on {x.device}"
-        )
+    check_launch(code, name, x, shape[0])
 
 
 @functools.cache
@@ -140,15 +136,3 @@ def _function(name: str) -> ctypes._NamedFuncPointer:
     first: list[type] = [integer, *[pointer] * 4] if name == "q_gemm" else [pointer] * 7
     function.argtypes = [*first, *[integer] * 4, pointer]
     return function
-
-
-@functools.cache
-def require_hopper(name: str, device: torch.device) -> None:
-    """RuntimeError unless the device is one of compute capability 9.0."""
-    if device.type != "cuda":
-        raise RuntimeError(f"{name}: {device} is no CUDA device; expected one of compute capability 9.0")
-    found = query_device(device.index)
-    if not isinstance(found, SupportedDevice):
-        raise RuntimeError(f"{name}: {found.reason}; expected compute capability 9.0")
-    if found.arch != "sm90":
-        raise RuntimeError(f"{name}: {found.name} is {found.arch}; expected compute capability 9.0")

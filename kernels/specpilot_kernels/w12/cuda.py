@@ -50,9 +50,13 @@ class DeviceW12:
     slots: Tensor
 
     @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The tensors in the order in which the kernels take them."""
+        return self.records, self.bases, self.slots, self.escapes, self.record_starts
+
+    @property
     def memory_bytes(self) -> int:
-        parts = (self.records, self.bases, self.escapes, self.record_starts, self.slots)
-        return sum(part.numel() * part.element_size() for part in parts)
+        return sum(part.numel() * part.element_size() for part in self.parts)
 
 
 def to_device(weight: W12Weight, device: torch.device | str) -> DeviceW12:

@@ -1,11 +1,11 @@
-"""What is asked of the rows of a product."""
+"""What is asked of the rows of a product, and of its launch."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_rows"]
+__all__ = ["check_launch", "check_rows"]
 
 
 def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows: int) -> None:
@@ -23,4 +23,13 @@ def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows
         raise ValueError(
             f"x: got {x.dtype} {tuple(x.shape)} strides {x.stride()} on {x.device}, expected contiguous bfloat16 (1 to "
             f"{max_rows}, {num_inputs}) on {device}, with columns a multiple of 8"
+        )
+
+
+def check_launch(code: int, name: str, x: Tensor, num_columns: int) -> None:
+    """RuntimeError for a CUDA error ``code``, what the compiled function returned; 0 is none."""
+    if code:
+        raise RuntimeError(
+            f"{name}: CUDA error {code} for x {tuple(x.shape)} and {num_columns} columns on "
+            f"{torch.cuda.get_device_name(x.device)}"
         )

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device
+from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device, require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12_gemm.arguments import check_rows
+from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
 from specpilot_kernels.w12_gemm.plan import plan_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 
@@ -51,8 +51,7 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
     if _runs_sm120(x.device):
         return w12_gemm_sm120(x, weight)
-    parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
-    y: Tensor = _product(x, *parts, weight.shape[0], plan_product(x.shape[0], weight.shape).code)
+    y: Tensor = _product(x, *weight.parts, weight.shape[0], plan_product(x.shape[0], weight.shape).code)
     return y
 
 
@@ -72,10 +71,7 @@ def _product(
     num_columns: int,
     plan: int,
 ) -> Tensor:
-    device = _device(x.device.index) if x.is_cuda else None
-    if not isinstance(device, SupportedDevice) or device.arch != "sm90":
-        reason = f"{x.device} is no CUDA device" if device is None else getattr(device, "reason", f"{device}")
-        raise RuntimeError(f"w12_gemm: {reason}; expected a device of compute capability 9.0")
+    require_hopper("w12_gemm", x.device)
     stream = torch.cuda.current_stream(x.device)
     partials, flags = _workspace(x.device.index, stream.cuda_stream)
     out = x.new_empty(x.shape[0], num_columns)
@@ -89,10 +85,7 @@ def _product(
             plan,
             stream.cuda_stream,
         )
-    if code:
-        raise RuntimeError(
-            f"w12_gemm: CUDA error {code} for x {tuple(x.shape)} and {num_columns} columns on {device.name}"
-        )
+    check_launch(code, "w12_gemm", x, num_columns)
     return out
 
 

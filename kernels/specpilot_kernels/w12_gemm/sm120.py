@@ -12,7 +12,7 @@ from torch.library import custom_op
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
-from specpilot_kernels.w12_gemm.arguments import check_rows
+from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
 
 __all__ = ["MAX_ROWS", "plan_splits", "w12_gemm_sm120"]
 
@@ -54,8 +54,7 @@ def w12_gemm_sm120(x: Tensor, weight: DeviceW12) -> Tensor:
         The kernels are not built, hold no code for the device, or the launch failed.
     """
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
-    parts = (weight.records, weight.bases, weight.slots, weight.escapes, weight.record_starts)
-    y: Tensor = _product(x, *parts, weight.shape[0])
+    y: Tensor = _product(x, *weight.parts, weight.shape[0])
     return y
 
 
@@ -83,11 +82,7 @@ def _product(
             plan_splits((num_columns, x.shape[1]), multiprocessors),
             torch.cuda.current_stream(x.device).cuda_stream,
         )
-    if code:
-        raise RuntimeError(
-            f"w12_gemm_sm120: CUDA error {code} for x {tuple(x.shape)} and {num_columns} columns on "
-            f"{torch.cuda.get_device_name(x.device)}"
-        )
+    check_launch(code, "w12_gemm_sm120", x, num_columns)
     return out
 
 
