@@ -9,16 +9,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.images.conftest import Compose
 from tests.service.live_server import wait_until
+from tests.service.sidecar.harness import END_STATES
 from tests.source_tree import REPO
 
 NUM_STREAMS = 8
 PATIENCE_S = 120.0
+AUDIT_PATIENCE_S = 600.0
 CHAT = {
     "model": "specpilot-bundled",
     "messages": [{"role": "user", "content": "Tom has 3 boxes with 12 pens each. How many pens?"}],
@@ -62,9 +65,20 @@ def stack(compose: Compose) -> Iterator[Stack]:
     try:
         compose("up", "--detach", "--wait", **ports)
         key = compose("exec", "-T", "appliance", "cat", "/var/lib/specpilot/admin.key").strip()
-        yield Stack(compose, ports, key)
+        started = Stack(compose, ports, key)
+        with started.client("ADMIN_PORT") as admin:
+            (first,) = admin.get("/admin/v1/switches").json()["switches"]
+            assert wait_for_end(admin, first["id"])["state"] == "applied"
+        yield started
     finally:
         compose("down", "--volumes", "--timeout", "60")
+
+
+def wait_for_end(admin: httpx.Client, switch_id: str) -> dict[str, Any]:
+    """The switch as it is once nothing of it runs any more; its audit waits for requests that are served."""
+    path = f"/admin/v1/switches/{switch_id}"
+    wait_until(lambda: admin.get(path).json()["state"] in END_STATES, "the switch ends", AUDIT_PATIENCE_S)
+    return admin.get(path).json()
 
 
 def stream_until(stop: threading.Event, client: httpx.Client, ends: list[str], faults: list[str]) -> None:
@@ -100,11 +114,8 @@ def switch_under_load(gateway: httpx.Client, admin: httpx.Client, profile: str) 
         before = len(ends)
         begun = admin.post("/admin/v1/switches", json={"profile": profile, "reason": "test"})
         assert begun.status_code == 202, begun.text
-        path = f"/admin/v1/switches/{begun.json()['id']}"
-        wait_until(
-            lambda: admin.get(path).json()["state"] in ("applied", "rolled_back", "failed"), "the switch ends"
-        )
-        assert admin.get(path).json()["state"] == "applied", admin.get(path).text
+        ended = wait_for_end(admin, begun.json()["id"])
+        assert ended["state"] == "applied", ended
         during = len(ends)
         wait_until(lambda: len(ends) >= during + NUM_STREAMS or bool(faults), "chats after the switch")
     finally:

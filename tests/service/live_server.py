@@ -22,10 +22,10 @@ __all__ = ["LiveServer", "run_server", "wait_until"]
 PATIENCE_S = 60.0
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait for something that another thread brings about; fails only when it does not come at all."""
     pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.01)):
+    for _ in range(int(patience_s / 0.01)):
         if condition():
             return
         pause.wait(0.01)

@@ -24,6 +24,8 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         # The engine was built with a default drafter; here requests begin plain.
         assert change(server, ["--drafter", "none"]).status_code == 200
         yield server
+        # Others use the engine too: it shares rows among requests as it did before.
+        assert change(server, []).status_code == 200
 
 
 def change(server: LiveServer, arguments: list[str], key: str = KEY, **fields: Any) -> httpx.Response:
