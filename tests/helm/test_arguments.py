@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specpilot_console.settings import read_arguments
 from specpilot_service.sidecar.settings import load_sidecar_settings
-from tests.helm.charts import SCENARIOS, objects, render
+from tests.helm.charts import SCENARIOS, objects, render, values_of
 from tests.images.test_compose import read_config
 
 
@@ -26,6 +27,8 @@ def test_the_chart_calls_the_sidecar_and_the_console(scenario: str, tmp_path: Pa
     sidecar = load_sidecar_settings(arguments["sidecar"][1:], {})
     assert sidecar.engine_url == "http://127.0.0.1:30000"
     assert (sidecar.port, sidecar.admin_port, sidecar.open_metrics) == (8000, 8001, True)
+    values = yaml.safe_load(values_of(scenario).read_text(encoding="utf-8"))
+    assert sidecar.startup_budget_s == values["engine"]["startupBudgetSeconds"]
     console = read_arguments(arguments["console"][1:])
     assert console.admin_url.removeprefix("http://") == "box-specpilot-admin:8001"
     assert console.gateway_url.removeprefix("http://") == "box-specpilot:8000"

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from specpilot.profiles import load_profiles
+from specpilot_service.sidecar.settings import load_sidecar_settings
 from tests.helm.charts import CHART, HELMS, SCENARIOS, objects, refusal, render, run_helm, values_of
 from tests.programs import require_program
 
@@ -175,13 +176,17 @@ def test_a_cpu_without_a_volume_surges(tmp_path: Path) -> None:
     assert found["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-@pytest.mark.parametrize(("budget", "threshold"), [(30, 6), (31, 7), (120, 24), (901, 181)])
+@pytest.mark.parametrize(("budget", "threshold"), [(30, 6), (31, 7), (120, 24), (901, 181), (86400, 17280)])
 def test_probes_follow_the_start_up_budget(budget: int, threshold: int, tmp_path: Path) -> None:
     found = render("helm3", tmp_path, f"engine.startupBudgetSeconds={budget}")
     spec = objects(found)["Deployment", "box-specpilot"]["spec"]
     for container in spec["template"]["spec"]["containers"]:
         probe = container["startupProbe"]
         assert (probe["periodSeconds"], probe["failureThreshold"]) == (5, threshold)
+        # The kubelet does not end an engine that the sidecar still waits for, nor much later.
+        assert 0 <= probe["periodSeconds"] * probe["failureThreshold"] - budget < probe["periodSeconds"]
+    sidecar = next(one for one in spec["template"]["spec"]["containers"] if one["name"] == "sidecar")
+    assert load_sidecar_settings(sidecar["args"][1:], {}).startup_budget_s == budget
     assert spec["progressDeadlineSeconds"] >= budget
 
 

@@ -46,7 +46,7 @@ MALFORMED: dict[str, list[Any]] = {
     "sidecar.resources.limits.memory": ["4gb", "4GiB"],
     "console.resources": [{"limit": {"memory": "1Gi"}}],
     "engine.overrides": [{"--evil": 1}, {"a b": 1}, {"a=b": 1}, {"Mode": 1}, {"": 1}],
-    "engine.startupBudgetSeconds": [1, 29],
+    "engine.startupBudgetSeconds": [1, 29, 86401, 90.5, "90"],
 }
 GOOD: dict[str, list[Any]] = {
     "engine.profile": ["cpu/bundled--none--plain", "bundled--none--plain", "sha256-0123456789abcdef"],

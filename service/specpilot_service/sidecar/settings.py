@@ -102,7 +102,8 @@ class SidecarSettings(BaseSettings):
         default=None,
         gt=0,
         le=86_400,
-        description="longest time from an engine's start to its first token; default: what the profile says",
+        description="longest time from an engine's start to its first token; default: what the profile says, and with "
+        "--engine-url no limit",
     )
     backoff_s: float = Field(
         default=1.0, gt=0, description="wait before the first restart; doubles up to 60 s"

@@ -16,7 +16,10 @@ _MAX_MISSED = 3
 
 
 class UrlEngine(ManagedEngine):
-    """``start`` returns at once; the engine becomes ready when it has decoded a token, whenever that is."""
+    """``start`` returns at once; the engine becomes ready when it has decoded a token, whenever that is.
+
+    Without one within ``startup_budget_s`` it has failed meanwhile: requests do not wait for it then. It is asked on.
+    """
 
     def __init__(self, settings: SidecarSettings, listener: EngineListener) -> None:
         super().__init__(settings, listener, None)
@@ -30,14 +33,28 @@ class UrlEngine(ManagedEngine):
         self.set_state("starting", "waiting for its first token")
         self._watching = asyncio.create_task(self._watch())
 
-    async def _watch(self) -> None:
+    async def _first_token(self) -> list[dict[str, object]]:
+        budget_s = self.settings.startup_budget_s
+        try:
+            async with asyncio.timeout(budget_s):
+                return await self._ask_again_and_again()
+        except TimeoutError:
+            why = f"decoded no token within its start-up budget of {budget_s:g} s (--startup-budget-s)"
+            self.set_state("failed", f"{why}, and is still asked; {self.detail}")
+        return await self._ask_again_and_again()
+
+    async def _ask_again_and_again(self) -> list[dict[str, object]]:
         while True:
             try:
-                cards = await decode_one_token(self._host, self._port, self.settings.engine_timeout_s)
+                return await decode_one_token(self._host, self._port, self.settings.engine_timeout_s)
             except EngineError as error:
-                self.detail = str(error)
+                if self.state == "starting":
+                    self.detail = str(error)
                 await asyncio.sleep(_EVERY_S)
-                continue
+
+    async def _watch(self) -> None:
+        while True:
+            cards = await self._first_token()
             self.become_ready(self._host, self._port, cards)
             num_missed = 0
             while num_missed < _MAX_MISSED:
