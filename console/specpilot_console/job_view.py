@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from specpilot_console.markup import Markup, badge, facts, note, table
+from specpilot_console.markup import Markup, badge, facts, heading, note, table
 from specpilot_service.schemas.admin_jobs import JobView
 
-__all__ = ["job_html", "job_line", "jobs_html", "progress_html", "verdict_badge"]
+__all__ = ["job_html", "job_line", "jobs_html", "progress_html", "queue_html", "verdict_badge"]
 
 
 def _share(job: JobView) -> float | None:
@@ -22,7 +22,9 @@ def job_line(job: JobView) -> str:
     """One line for a terminal."""
     share, message = _share(job), "" if job.progress is None else job.progress.message
     state = "paused" if job.is_paused else job.state
-    return " ".join(filter(None, [job.kind, job.id, state, "" if share is None else f"{share:.0%}", message]))
+    waits = f"waits for {job.waits_for}" if job.waits_for else ""
+    words = [job.kind, job.id, state, "" if share is None else f"{share:.0%}", waits, message]
+    return " ".join(filter(None, words))
 
 
 def progress_html(job: JobView) -> Markup:
@@ -54,13 +56,14 @@ def verdict_badge(job: JobView) -> Markup:
 
 
 def job_html(job: JobView) -> Markup:
-    parts = [progress_html(job)] if job.ended_at is None else []
+    parts = [progress_html(job)] if job.state == "running" else []
     rows = [
         (
             "Job",
             f"{job.id}, {job.kind}, for {'the ' if job.origin != 'gate' else 'a '}{_ORIGINS[job.origin]}",
         ),
         ("State", Markup(badge("paused" if job.is_paused else job.state))),
+        *([("Waits for", job.waits_for)] if job.waits_for else []),
         ("Revision", job.revision),
         ("By", f"{job.actor}: {job.reason}"),
         ("Began", job.started_at),
@@ -72,6 +75,24 @@ def job_html(job: JobView) -> Markup:
     if job.error:
         parts.append(note(job.error, "bad"))
     return Markup("".join(parts))
+
+
+def queue_html(jobs: list[JobView]) -> Markup:
+    """Queued jobs with what each waits for; nothing without any."""
+    if not jobs:
+        return Markup("")
+    rows = [
+        (
+            job.id,
+            badge(job.state),
+            job.waits_for,
+            _ORIGINS[job.origin],
+            f"{job.actor}: {job.reason}",
+            job.created_at,
+        )
+        for job in jobs
+    ]
+    return Markup(heading("Queue") + table(["Job", "State", "Waits for", "For", "By", "Since"], rows))
 
 
 def jobs_html(jobs: list[JobView], empty: str) -> Markup:

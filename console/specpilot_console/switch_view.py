@@ -46,12 +46,16 @@ def switch_html(view: SwitchView) -> Markup:
         ("Canary share", "none" if view.canary_share is None else f"{view.canary_share:.0%}"),
         ("By", f"{view.actor}: {view.reason}"),
     ]
+    if view.num_tries > 1:
+        rows.append(("Tries", str(view.num_tries)))
     last = view.steps[-1] if view.steps else None
     if last is not None:
         rows.append(("Since", f"{last.at:%H:%M:%S} UTC {last.message}"))
     parts.append(facts([*rows, *_checks(view.gates)]))
-    if view.error:
+    if view.error and tone == "bad":
         parts.append(note(view.error, "bad"))
+    elif view.error:  # a try that goes on, or has succeeded, after others
+        parts.append(note(f"The try before: {view.error}"))
     return Markup("".join(parts))
 
 

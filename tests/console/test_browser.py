@@ -12,6 +12,7 @@ import pytest
 
 from specpilot_console.app import create_app
 from specpilot_console.client import ConsoleClient, Session
+from specpilot_service.schemas.admin import ReasonRequest
 from tests.console.closed_network import closed_network
 from tests.console.console_server import Turns, run_console
 from tests.service.sidecar.harness import LiveSidecar
@@ -148,6 +149,34 @@ def test_a_day_at_the_console(
         ("slow-start", "superseded"),
     ]
     assert (tmp_path / "switching.png").stat().st_size > 10_000
+
+
+def test_a_queued_audit_says_live_what_it_waits_for(
+    browser: Any, client: ConsoleClient, admin: Session
+) -> None:
+    with run_console(create_app(client)) as url:
+        visit = Visit(browser, url, "dark")
+        visit.log_in(admin.key)
+        visit.open("Audits")
+        visit.sees("No job of this kind has ended yet.")
+        admin.call("engine.drain", body=ReasonRequest(reason="maintenance"))
+        for reason in ("the first", "the second"):
+            visit.write("Reason", reason)
+            visit.write("Options, as a JSON object", '{"steps": 2000, "pause_s": 0.01}')
+            visit.press("Start an audit")
+            visit.sees(f": {reason}")
+        visit.sees("an engine that is ready; now: draining")
+        first, second = (job["id"] for job in reversed(admin.call("audits.list")["jobs"]))
+        admin.call("engine.resume", body=ReasonRequest(reason="done"))
+        # Nobody presses anything: the first one runs, and the second waits for that one now.
+        visit.sees(f"the end of {first}; one job at a time")
+        assert not visit.page.get_by_text("an engine that is ready").filter(visible=True).count()
+        visit.page.get_by_role("progressbar").filter(visible=True).wait_for()
+        # The job that is chosen is cancelled, and no other operator's.
+        visit.press("Cancel it")
+        visit.sees(f"Job {second} is cancelled.")
+        assert [job["state"] for job in admin.call("audits.list")["jobs"]] == ["cancelled", "running"]
+        assert visit.failed == []
 
 
 def test_a_viewer_sees_and_presses_nothing(browser: Any, client: ConsoleClient, sidecar: LiveSidecar) -> None:

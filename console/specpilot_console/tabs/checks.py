@@ -11,8 +11,8 @@ import gradio as gr
 
 from specpilot_console.client import Session
 from specpilot_console.frame import Frame
-from specpilot_console.job_view import job_html, jobs_html
-from specpilot_console.markup import Markup, badge, heading, note
+from specpilot_console.job_view import job_html, jobs_html, queue_html
+from specpilot_console.markup import Markup, heading, note
 from specpilot_console.tabs.part import verdicts_html
 from specpilot_service.schemas.admin import ReasonRequest
 from specpilot_service.schemas.admin_jobs import CheckRequest, JobList, JobView
@@ -49,11 +49,11 @@ def build_checks(frame: Frame, part: CheckPart) -> None:
         reason = gr.Textbox(label="Reason", placeholder="kept in the audit log", max_length=500, scale=3)
         options = gr.Textbox(label="Options, as a JSON object", placeholder="empty: the usual ones", scale=2)
         begin = frame.button(part.button, "operator", variant="primary")
-        cancel = frame.button("Cancel it", "operator", variant="stop")
-    said = gr.HTML(padding=False)
     with gr.Row():
         job = gr.Dropdown(label="Job", choices=[], allow_custom_value=True, scale=3)
         show = frame.button("Show it")
+        cancel = frame.button("Cancel it", "operator", variant="stop")
+    said = gr.HTML(padding=False)
     detail = gr.HTML(padding=False)
     raw = gr.JSON(label="Result", visible=False)
     verdicts = gr.HTML(padding=False)
@@ -62,7 +62,8 @@ def build_checks(frame: Frame, part: CheckPart) -> None:
         return checks_html(part, _jobs(session, part)), verdicts_html(session, part.kind)
 
     def choices(session: Session) -> Any:
-        found = [(f"{view.id}: {_word(view)}", view.id) for view in _jobs(session, part).jobs]
+        # No state in their names: a list that is open does not change.
+        found = [(f"{view.id}: {view.reason}", view.id) for view in _jobs(session, part).jobs]
         return gr.Dropdown(choices=found, value=found[0][1] if found else None)
 
     def start(session: Session, reason: str, text: str) -> Any:
@@ -77,14 +78,12 @@ def build_checks(frame: Frame, part: CheckPart) -> None:
         begun = session.fetch(JobView, part.start, body=CheckRequest(options=given, reason=reason))
         return note(f"Job {begun.id} is queued.", "good"), choices(session)
 
-    def stop(session: Session, reason: str) -> Markup:
-        open_jobs = [view for view in _jobs(session, part).jobs if view.ended_at is None]
-        if not open_jobs:
-            return note("No job of this kind is queued or runs.", "bad")
-        first = open_jobs[-1]
+    def stop(session: Session, job_id: str | None, reason: str) -> Markup:
+        if not job_id:
+            return note("Choose a job.", "bad")
         body = ReasonRequest(reason=reason.strip() or "stopped in the console")
-        session.fetch(JobView, "jobs.cancel", body=body, job_id=first.id)
-        return note(f"Job {first.id} is cancelled.", "good")
+        view = session.fetch(JobView, "jobs.cancel", body=body, job_id=job_id)
+        return note(f"Job {view.id} is {'cancelled' if view.ended_at else 'being cancelled'}.", "good")
 
     def look(session: Session, job_id: str | None) -> Any:
         if not job_id:
@@ -96,16 +95,12 @@ def build_checks(frame: Frame, part: CheckPart) -> None:
     frame.every(_EVERY_S, refresh, (), [live, verdicts])
     frame.when_shown(choices, (), [job])
     frame.on(begin.click, start, [reason, options], [said, job])
-    frame.on(cancel.click, stop, [reason], [said])
+    frame.on(cancel.click, stop, [job, reason], [said])
     frame.on(show.click, look, [job], [detail, raw])
 
 
 def _jobs(session: Session, part: CheckPart) -> JobList:
     return session.fetch(JobList, "jobs.list", query={"kind": part.kind})
-
-
-def _word(job: JobView) -> str:
-    return job.state if job.result is None else str(job.result["message"])
 
 
 def checks_html(part: CheckPart, found: JobList) -> Markup:
@@ -117,9 +112,9 @@ def checks_html(part: CheckPart, found: JobList) -> Markup:
     for job in found.jobs:
         if job.state == "running":
             parts.append(job_html(job))
-    waiting = sum(job.state == "queued" for job in found.jobs)
-    if waiting:
-        parts.append(f"<p>{badge('queued', 'busy')} {waiting}</p>")
+    # In the order in which they run; they are listed newest first.
+    queued = [job for job in reversed(found.jobs) if job.state == "queued"]
+    parts.append(queue_html(sorted(queued, key=lambda job: job.origin != "gate")))
     if found.kinds and (every_s := found.kinds[0].every_s) is not None:
         parts.append(note(f"Runs every {every_s / 3600:.1f} hours."))
     ended = [job for job in found.jobs if job.ended_at is not None][:10]

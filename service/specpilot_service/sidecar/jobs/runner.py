@@ -352,7 +352,7 @@ class JobRunner:
 
     def _why_queued(self, job: JobView) -> str:
         if self._running is not None:
-            return f"{self._running.job_id} runs; one job at a time"
+            return f"the end of {self._running.job_id}; one job at a time"
         if job.origin != "gate" and (why := self._fleet.why_not_ready()):
             return f"an engine that is ready; now: {why}"
         return "its turn"
