@@ -163,6 +163,10 @@ class SwitchStep(ResponseModel):
 
 
 class SwitchView(ResponseModel):
+    """``num_tries`` is more than 1 for a first start that was tried again: then ``steps`` are those of the last try and
+    ``error`` is the last error, also after a try that succeeded.
+    """
+
     id: str
     state: SwitchState
     mode: SwitchMode
@@ -175,6 +179,7 @@ class SwitchView(ResponseModel):
     gates: list[GateResult]
     actor: str
     reason: str
+    num_tries: int = 1
     error: str | None
     created_at: datetime
     ended_at: datetime | None

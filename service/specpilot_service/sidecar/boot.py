@@ -65,7 +65,8 @@ async def boot(fleet: Fleet, switching: Switching, catalogue: Catalogue) -> Swit
 
 
 async def retry_first_start(fleet: Fleet, switching: Switching, tried: SwitchView) -> None:
-    """While nothing is applied, start again what did not come up, with growing pauses and without an end.
+    """While nothing is applied, start again what did not come up, with growing pauses and without an end. All tries are
+    one switch.
 
     A box that was busy for its budget is not dead for good, and the admin API stays there for another profile. Not
     tried again: what a gate refused, what somebody cancelled, and anything with ``--max-restarts 0``.
@@ -89,17 +90,14 @@ async def retry_first_start(fleet: Fleet, switching: Switching, tried: SwitchVie
             continue
         revision = await fleet.store.call(fleet.store.revisions.get, tried.to_revision)
         assert revision is not None
-        reason = f"first start again, after {num_failures + 1} that failed"
         try:
-            begun = await switching.begin(
-                revision.resolved, revision=revision.number, actor="sidecar", reason=reason
-            )
+            await switching.try_again(tried, revision.resolved)
         except SidecarError as error:  # somebody was faster
             log.info("first start: %s", error)
             continue
         fleet.metrics.engine_restarts.inc()
         await switching.settle()
-        tried, num_failures = await switching.get(begun.id), num_failures + 1
+        tried, num_failures = await switching.get(tried.id), num_failures + 1
 
 
 async def _first_start(fleet: Fleet, switching: Switching, catalogue: Catalogue) -> SwitchView | None:

@@ -114,12 +114,14 @@ class Fleet:
         await asyncio.gather(*(engine.stop() for engine in self.engines))
         await self.settle()
 
-    async def finish(self, engine: ManagedEngine, why: str) -> int:
-        """Let the engine's open requests end within ``drain_timeout_s``; the number of those that were cut."""
+    async def finish(self, engine: ManagedEngine, why: str) -> None:
+        """Let the engine's open requests end within ``drain_timeout_s``; the others are cut."""
         if engine.upstream is None:
-            return 0
+            return
         error = SidecarError(503, "shutting_down", f"The answer was cut: {why}.", retry_after_s=1.0)
-        return await engine.upstream.finish(self.settings.drain_timeout_s, error)
+        num_cut = await engine.upstream.finish(self.settings.drain_timeout_s, error)
+        if num_cut:
+            log.warning("engine %s: cut %d requests at the drain timeout: %s", engine.id, num_cut, why)
 
     def reroute(self) -> None:
         """Make the router's view that of the engines."""

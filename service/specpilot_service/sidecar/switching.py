@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
 
 from specpilot.errors import SpecPilotError
 from specpilot_service.schemas.admin import (
@@ -16,6 +15,7 @@ from specpilot_service.schemas.admin import (
     SwitchState,
     SwitchView,
 )
+from specpilot_service.sidecar.candidate import Candidate, SwitchFailed
 from specpilot_service.sidecar.engines.engine import LocalEngine, ManagedEngine
 from specpilot_service.sidecar.errors import SidecarError, conflict
 from specpilot_service.sidecar.fleet import Fleet
@@ -23,15 +23,9 @@ from specpilot_service.sidecar.gates import Gate
 from specpilot_service.sidecar.switch_modes import InEngineChange, check_in_engine, choose_mode
 from specpilot_service.sidecar.tracing import NO_TRACING, Tracing
 
-__all__ = ["SwitchFailed", "Switching"]
+__all__ = ["Switching"]
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-class SwitchFailed(SpecPilotError):
-    """A switch cannot go on; the old revision comes back."""
 
 
 class Switching:
@@ -43,10 +37,8 @@ class Switching:
         self._running: asyncio.Task[None] | None = None
         self._open_id: str | None = None
         self._state: SwitchState = "applied"
-        self._candidate: LocalEngine | None = None
-        self._candidate_down: asyncio.Future[str] | None = None
-        self._promoted = asyncio.Event()
-        self._is_forced = False
+        self._candidate: Candidate | None = None
+        self._promoted, self._is_forced = asyncio.Event(), False
         self._cancelled_by: tuple[str, str] | None = None
         self._tell_state: Callable[[str], None] = lambda state: None
         self._beginning = asyncio.Lock()
@@ -77,12 +69,7 @@ class Switching:
             409 if a switch runs or the mode cannot work here.
         """
         async with self._beginning:
-            if self._fleet.settings.engine_url is not None:
-                raise conflict("switch: the engine is found by URL; whoever starts it switches it")
-            if self._fleet.is_restarting:
-                raise conflict("switch: the engine is being restarted; try again when it is ready")
-            if self.is_running:
-                raise conflict(f"switch: {self._open_id} runs; wait for its end or cancel it")
+            self._require_free()
             current = await self._store.call(self._store.revisions.current)
             chosen = choose_mode(
                 mode, resolved, is_first=self._fleet.stable is None, canary_share=canary_share
@@ -109,16 +96,50 @@ class Switching:
                 return number
 
             number = await self._store.call(store_it)
-            self._open_id, self._cancelled_by, self._is_forced = switch_id, None, False
-            self._state = "pending"
             self._promoted = asyncio.Event()
             if is_promoted_at_once:
                 self._promoted.set()
-            await self._show(switch_id)
-            self._running = asyncio.create_task(
-                self._run_traced(switch_id, chosen, number, resolved, canary_share)
-            )
-            return await self.get(switch_id)
+            return await self._launch(switch_id, chosen, number, resolved, canary_share)
+
+    async def try_again(self, tried: SwitchView, resolved: ResolvedView) -> SwitchView:
+        """Run the switch of a first start that was rolled back once more, in its own record; returns at once.
+
+        Raises
+        ------
+        SidecarError
+            409 if a switch runs or something is applied meanwhile.
+        """
+        async with self._beginning:
+            self._require_free()
+            if self._fleet.stable is not None:
+                raise conflict(f"switch {tried.id}: something is applied; it was a first start")
+
+            def store_it() -> None:
+                with self._store.database.transaction():
+                    self._store.revisions.reopen(tried.to_revision)
+                    self._store.switches.try_again(tried.id)
+
+            await self._store.call(store_it)
+            self._promoted.set()
+            return await self._launch(tried.id, tried.mode, tried.to_revision, resolved, None)
+
+    def _require_free(self) -> None:
+        if self._fleet.settings.engine_url is not None:
+            raise conflict("switch: the engine is found by URL; whoever starts it switches it")
+        if self._fleet.is_restarting:
+            raise conflict("switch: the engine is being restarted; try again when it is ready")
+        if self.is_running:
+            raise conflict(f"switch: {self._open_id} runs; wait for its end or cancel it")
+
+    async def _launch(
+        self, switch_id: str, mode: SwitchMode, number: int, resolved: ResolvedView, share: float | None
+    ) -> SwitchView:
+        """The stored switch runs from now on."""
+        self._open_id, self._cancelled_by, self._is_forced = switch_id, None, False
+        self._state = "pending"
+        await self._show(switch_id)
+        self._running = asyncio.create_task(self._run_traced(switch_id, mode, number, resolved, share))
+        return await self.get(switch_id)
 
     async def get(self, switch_id: str) -> SwitchView:
         view = await self._store.call(self._store.switches.get, switch_id)
@@ -130,7 +151,7 @@ class Switching:
         self._require(switch_id, "canary")
         assert self._candidate is not None
         await self._store.call(self._store.switches.set_share, switch_id, share, actor, reason)
-        self._split(self._candidate, share)
+        self._split(self._candidate.engine, share)
         return await self._show(switch_id)
 
     async def promote(self, switch_id: str, actor: str, reason: str, *, is_forced: bool) -> SwitchView:
@@ -201,10 +222,9 @@ class Switching:
             candidate, change = old, InEngineChange(old, number, resolved)
         else:
             candidate, change = self._fleet.make_local(number, resolved), None
-        self._candidate = candidate
-        self._candidate_down = asyncio.get_running_loop().create_future()
+        self._candidate = watched = Candidate(candidate)
         try:
-            gates = await self._bring_up(switch_id, mode, old, candidate, share, change)
+            gates = await self._bring_up(switch_id, mode, old, watched, share, change)
         except (SpecPilotError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError):
                 if self._cancelled_by is None:
@@ -220,8 +240,6 @@ class Switching:
             log.error("switch %s: a defect of the sidecar", switch_id, exc_info=error)
             await self._roll_back(switch_id, mode, old, candidate, error, change)
             return
-        finally:
-            self._candidate_down = None
         await self._promote(switch_id, number, old, candidate, gates, change)
 
     async def _bring_up(
@@ -229,19 +247,19 @@ class Switching:
         switch_id: str,
         mode: SwitchMode,
         old: ManagedEngine | None,
-        candidate: LocalEngine,
+        watched: Candidate,
         share: float | None,
         change: InEngineChange | None,
     ) -> list[GateResult]:
         """Everything before the commit point. Raises for whatever must end in a rollback."""
-        fleet = self._fleet
+        fleet, candidate = self._fleet, watched.engine
         if change is not None:
             await self._move(
                 switch_id, "starting", "the engine changes; ready is one token decoded the new way"
             )
-            await self._or_down(change.make())
+            await watched.or_down(change.make())
             fleet.reroute()
-            return await self._gate(switch_id, candidate, None)
+            return await self._gate(switch_id, watched, None)
         if mode == "recreate":
             if old is not None:
                 await self._move(
@@ -249,9 +267,7 @@ class Switching:
                 )
                 fleet.hold_reason = "the profile is being switched"
                 fleet.reroute()
-                num_cut = await fleet.finish(old, "the profile was switched")
-                if num_cut:
-                    log.warning("switch %s: cut %d requests at the drain timeout", switch_id, num_cut)
+                await fleet.finish(old, "the profile was switched")
                 await fleet.remove(old)
             else:
                 fleet.hold_reason = "the first engine is being started"
@@ -263,18 +279,19 @@ class Switching:
         if share is not None:
             await self._move(switch_id, "canary", f"the new engine gets {share:.0%} of new requests")
             self._split(candidate, share)
-            await self._or_down(self._promoted.wait())
+            await watched.or_down(self._promoted.wait())
         if mode == "recreate":
             candidate.share = 1.0
             fleet.hold_reason = ""
             fleet.reroute()
-        return await self._gate(switch_id, candidate, None if old is None or mode == "recreate" else old)
+        return await self._gate(switch_id, watched, None if old is None or mode == "recreate" else old)
 
     async def _gate(
-        self, switch_id: str, candidate: LocalEngine, stable: ManagedEngine | None
+        self, switch_id: str, watched: Candidate, stable: ManagedEngine | None
     ) -> list[GateResult]:
         await self._move(switch_id, "gating", "audit and ceiling")
-        gates = [await self._or_down(gate.check(candidate, stable)) for gate in self._gates.values()]
+        checks = (gate.check(watched.engine, stable) for gate in self._gates.values())
+        gates = [await watched.or_down(check) for check in checks]
         await self._store.call(self._store.switches.set_gates, switch_id, gates)
         for gate in gates:
             self._fleet.metrics.show_check(gate.name, gate.verdict)
@@ -317,9 +334,7 @@ class Switching:
         fleet.reroute()
         await self._show(switch_id)
         if old is not None and old in fleet.engines:
-            num_cut = await fleet.finish(old, "the profile was switched")
-            if num_cut:
-                log.warning("switch %s: cut %d requests at the drain timeout", switch_id, num_cut)
+            await fleet.finish(old, "the profile was switched")
             await fleet.remove(old)
         await self._move(switch_id, "applied", "ready, routed, and the old engine is gone")
 
@@ -381,19 +396,5 @@ class Switching:
         self._fleet.reroute()
 
     def _engine_down(self, engine: ManagedEngine, why: str) -> None:
-        down = self._candidate_down
-        if engine is self._candidate and down is not None and not down.done():
-            down.set_result(why)
-
-    async def _or_down(self, work: Awaitable[T]) -> T:
-        """Await ``work``, unless the candidate ends first."""
-        assert self._candidate_down is not None
-        working = asyncio.ensure_future(work)
-        try:
-            both: set[asyncio.Future[Any]] = {working, self._candidate_down}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            raise SwitchFailed(f"the new engine {self._candidate_down.result()}")
-        finally:
-            working.cancel()
+        if self._candidate is not None:
+            self._candidate.tell_down(engine, why)

@@ -39,6 +39,35 @@ def test_a_new_file_has_the_last_version(store: StateStore) -> None:
     assert store.database.rows("PRAGMA journal_mode")[0][0] == "wal"
 
 
+def test_switches_of_a_file_without_tries_had_one_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specpilot_service.sidecar.store.database.MIGRATIONS", MIGRATIONS[:2])
+    old = StateStore(tmp_path)
+    old.database.close()
+    monkeypatch.undo()
+    insert = (
+        "INSERT INTO {} VALUES ({})".format  # as a sidecar of version 2 wrote them
+    )
+    with sqlite3.connect(tmp_path / "state.sqlite3") as connection:
+        connection.execute(
+            insert("revisions", "1, 'rejected', 'p', 'p', '{}', 'a', 'r', '2026-01-01', NULL, NULL, '[]'")
+        )
+        connection.execute(
+            insert(
+                "switches",
+                "1, 's1', 'rolled_back', 0, 'surge', NULL, 1, NULL, 1, '[]', 'a', 'r', NULL, '2026-01-01', NULL",
+            )
+        )
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+    os.close(old._lock_file)
+    store = StateStore(tmp_path)
+    (switch,) = store.switches.all()
+    assert (switch.id, switch.num_tries, store.database.version) == ("s1", 1, len(MIGRATIONS))
+    store.close()
+
+
 def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.sqlite3"
     Database(path).close()
@@ -124,31 +153,51 @@ def test_pages_and_actions(store: StateStore) -> None:
     assert len(store.audit_log.page(None, 9, "key.")) == 6 and store.audit_log.page(None, 9, "switch.") == []
 
 
+def begin_switch(store: StateStore, switch_id: str, number: int) -> None:
+    store.switches.begin(
+        switch_id,
+        mode="recreate",
+        from_revision=None,
+        to_revision=number,
+        canary_share=None,
+        is_promoted_at_once=True,
+        actor="test",
+        reason="x",
+    )
+
+
 def test_only_one_switch_is_open_and_one_revision_current(store: StateStore) -> None:
     from tests.service.sidecar.harness import fake_profile
 
     numbers = [store.revisions.add(fake_profile(name), "pending", "test", "x") for name in "ab"]
 
-    def begin(switch_id: str, number: int) -> None:
-        store.switches.begin(
-            switch_id,
-            mode="surge",
-            from_revision=None,
-            to_revision=number,
-            canary_share=None,
-            is_promoted_at_once=True,
-            actor="test",
-            reason="x",
-        )
-
-    begin("s1", numbers[0])
+    begin_switch(store, "s1", numbers[0])
     with pytest.raises(sqlite3.IntegrityError):
-        begin("s2", numbers[1])
+        begin_switch(store, "s2", numbers[1])
     store.revisions.make_current(numbers[0], "s1", [])
     store.switches.move("s1", "applied", "x")
-    begin("s2", numbers[1])
+    begin_switch(store, "s2", numbers[1])
     store.revisions.make_current(numbers[1], "s2", [])
     assert [row.state for row in store.revisions.all()] == ["current", "superseded"]
+
+
+def test_a_switch_that_is_tried_again_is_the_first_of_the_list(store: StateStore) -> None:
+    from tests.service.sidecar.harness import fake_profile
+
+    number = store.revisions.add(fake_profile("a"), "pending", "test", "x")
+    for switch_id in ("s1", "s2"):
+        begin_switch(store, switch_id, number)
+        store.switches.move(switch_id, "rolled_back", "no token", error=f"no token of {switch_id}")
+    assert [switch.id for switch in store.switches.all()] == ["s2", "s1"]
+    store.switches.try_again("s1")
+    first, second = store.switches.all()
+    assert (first.id, first.state, first.num_tries, first.ended_at) == ("s1", "pending", 2, None)
+    assert [(step.state, step.message) for step in first.steps] == [
+        ("pending", "try 2, after: no token of s1")
+    ]
+    assert (second.id, second.num_tries, len(second.steps)) == ("s2", 1, 2)
+    with pytest.raises(AssertionError):
+        store.switches.try_again("s1")  # it is open
 
 
 def test_usage_adds_up(store: StateStore) -> None:

@@ -15,8 +15,10 @@ import httpx
 
 from specpilot_service.schemas.admin import ResolvedView
 from specpilot_service.sidecar.engines.process import end_leftovers, free_port, with_port
+from specpilot_service.sidecar.store import StateStore
 from tests.service.live_server import wait_until
 from tests.service.sidecar.harness import FAKE_ENGINE, LiveSidecar, fake_profile, run_sidecar
+from tests.service.sidecar.test_store import begin_switch
 
 TEXT: dict[str, Any] = {"model": "fake", "prompt": "x", "max_tokens": 6}
 
@@ -68,6 +70,9 @@ def test_a_start_has_its_budget(tmp_path: Path) -> None:
         assert view["state"] == "rolled_back" and "start-up budget" in view["error"]
 
 
+STATES_OF_A_FIRST_START = ["pending", "starting", "gating", "promoting", "applied"]
+
+
 def late_profile(folder: Path, num_late: int) -> ResolvedView:
     """Its first ``num_late`` processes never listen."""
     program = (
@@ -89,13 +94,36 @@ def test_a_first_start_that_is_late_is_tried_again(tmp_path: Path) -> None:
     with run_sidecar(tmp_path / "state", [late], backoff_s=0.1, startup_budget_s=2.0) as server:
         server.wait_ready()
         assert ask(server).status_code == 200
-        *_, second, first = server.call("GET", "/switches")["switches"]
-        for failed in (first, second):
-            assert failed["state"] == "rolled_back" and "budget of 2 s (--startup-budget-s" in failed["error"]
-        assert "first start again" in second["reason"]
-        # Tries are switches to the same revision, not revisions of their own.
+        # One first start is one switch, whatever it took, and one revision.
+        (switch,) = server.call("GET", "/switches")["switches"]
+        assert (switch["state"], switch["num_tries"]) == ("applied", 3) and switch["ended_at"]
+        assert "budget of 2 s (--startup-budget-s" in switch["error"]  # of the last try that failed
+        assert [step["state"] for step in switch["steps"]] == STATES_OF_A_FIRST_START
+        assert switch["steps"][0]["message"].startswith("try 3, after: engine ")
         revisions = server.call("GET", "/revisions")
-        assert revisions["current"] == 1 and len(revisions["revisions"]) == 1
+        assert revisions["current"] == 1 and [r["state"] for r in revisions["revisions"]] == ["current"]
+        # The audit log has them all.
+        log = server.call("GET", "/audit-log?action=switch.retry")["entries"]
+        assert [entry["detail"]["num_tries"] for entry in log] == [3, 2]
+
+
+def test_a_first_start_that_was_killed_while_tried_again_is_closed_by_the_next_sidecar(
+    tmp_path: Path,
+) -> None:
+    profile, state = fake_profile("a"), tmp_path / "state"
+    store = StateStore(state)
+    number = store.revisions.add(profile, "pending", "sidecar", "first start")
+    begin_switch(store, "sw-first", number)
+    store.switches.move("sw-first", "rolled_back", "no", error="no token")
+    store.switches.try_again("sw-first")
+    store.switches.move("sw-first", "starting", "the new engine starts")
+    store.close()
+    with run_sidecar(state, [profile]) as server:
+        server.wait_ready()
+        again, left = server.call("GET", "/switches")["switches"]
+        assert (left["id"], left["state"], left["num_tries"]) == ("sw-first", "rolled_back", 2)
+        assert "the sidecar ended in the state starting" in left["error"]
+        assert (again["state"], again["num_tries"], again["error"]) == ("applied", 1, None)
 
 
 def test_a_first_start_is_not_tried_again_without_restarts(tmp_path: Path) -> None:
@@ -165,6 +193,24 @@ def test_an_engine_by_url(tmp_path: Path) -> None:
             process.kill()
             process.wait()
         wait_until(lambda: server.client.get("/readyz").status_code == 503, "its end is seen")
+
+
+def test_an_engine_by_url_is_waited_for_within_its_budget(tmp_path: Path) -> None:
+    port = free_port()
+    settings: dict[str, Any] = {"engine_url": f"http://127.0.0.1:{port}", "startup_budget_s": 1.0}
+    with run_sidecar(tmp_path, [], **settings) as server:
+        held = ask(server)  # held while the engine may still come, then told why it does not
+        assert held.status_code == 503 and held.json()["error"]["code"] == "no_engine"
+        assert "budget of 1 s (--startup-budget-s)" in held.json()["error"]["message"]
+        assert engine(server)["state"] == "failed" and server.call("GET", "/overview")["degraded"]
+        process = subprocess.Popen([sys.executable, str(FAKE_ENGINE), "--port", str(port)])
+        try:
+            server.wait_ready()  # it is late, not lost
+            assert ask(server).status_code == 200 and engine(server)["state"] == "ready"
+        finally:
+            process.kill()
+            process.wait()
+        wait_until(lambda: engine(server)["state"] == "failed", "its end is seen and a budget is over again")
 
 
 def test_leftovers_are_known_by_their_mark(tmp_path: Path) -> None:

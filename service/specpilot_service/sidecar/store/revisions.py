@@ -63,6 +63,13 @@ class Revisions:
                 "UPDATE revisions SET state = 'rejected' WHERE number = ? AND state != 'current'", number
             )
 
+    def reopen(self, number: int) -> None:
+        """A rejected revision is tried again."""
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE revisions SET state = 'pending' WHERE number = ? AND state = 'rejected'", number
+            )
+
     def current(self) -> RevisionDetail | None:
         row = self._database.row("SELECT * FROM revisions WHERE state = 'current'")
         return None if row is None else _detail(row)

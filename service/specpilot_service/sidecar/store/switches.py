@@ -76,6 +76,20 @@ class Switches:
             self._step(switch_id, state, message)
             self._audit.append(actor, f"switch.{state}", switch_id, message=message, error=error)
 
+    def try_again(self, switch_id: str) -> None:
+        """A switch that was rolled back is open once more, with the steps of this try and the error of the last one."""
+        with self._database.transaction():
+            row = self._database.row("SELECT * FROM switches WHERE id = ?", switch_id)
+            assert row is not None and row["state"] == "rolled_back", row
+            num_tries, message = row["num_tries"] + 1, f"try {row['num_tries'] + 1}, after: {row['error']}"
+            self._database.execute(
+                "UPDATE switches SET state = 'pending', is_open = 1, ended_at = NULL, num_tries = ? WHERE id = ?",
+                *(num_tries, switch_id),
+            )
+            self._database.execute("DELETE FROM switch_steps WHERE switch_id = ?", switch_id)
+            self._step(switch_id, "pending", message)
+            self._audit.append("sidecar", "switch.retry", switch_id, num_tries=num_tries, error=row["error"])
+
     def note(self, switch_id: str, actor: str, action: str, message: str) -> None:
         """What somebody asked of a running switch."""
         with self._database.transaction():
@@ -107,8 +121,10 @@ class Switches:
         return None if row is None else self._view(row)
 
     def all(self) -> list[SwitchView]:
-        """Newest first."""
-        rows = self._database.rows(f"{_SELECT} ORDER BY switches.position DESC LIMIT 200")
+        """The open one, then newest first."""
+        rows = self._database.rows(
+            f"{_SELECT} ORDER BY switches.is_open DESC, switches.position DESC LIMIT 200"
+        )
         return [self._view(row) for row in rows]
 
     def _view(self, row: sqlite3.Row) -> SwitchView:
@@ -116,7 +132,7 @@ class Switches:
             "SELECT * FROM switch_steps WHERE switch_id = ? ORDER BY position", row["id"]
         )
         same = ("id", "state", "mode", "profile_id", "profile_name", "from_revision", "to_revision")
-        more = ("canary_share", "actor", "reason", "error")
+        more = ("canary_share", "actor", "reason", "num_tries", "error")
         return SwitchView(
             **{name: row[name] for name in (*same, *more)},
             is_promoted_at_once=bool(row["is_promoted_at_once"]),
