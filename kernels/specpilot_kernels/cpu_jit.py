@@ -19,6 +19,7 @@ import hashlib
 import importlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ __all__ = [
     "max_threads",
     "num_threads",
     "set_num_threads",
+    "share_of_threads",
     "share_threads",
 ]
 
@@ -42,22 +44,35 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _config: Any = numba.config
 _log = logging.getLogger(__name__)
 
-PARALLEL_FROM = 2**24 if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else 2**17
-"""Multiply-adds from which several threads pay.
-
-A core does 40 multiply-adds a nanosecond in a product of 8 rows (measured, Zen 3). Starting a second thread takes 3 us
-if it spins. If it sleeps between kernels (the policy this package chooses) it takes 40 us on two idle cores and up to
-4 ms when the machine shares its second core (both measured): there the product of the head with 8 rows took 4.6 ms on
-two threads and 0.4 ms on one. So a step of one request stays on one core, and prompts and batches take more.
-"""
+PARALLEL_FROM = 2**24
+"""Operations from which OpenMP threads, which sleep between kernels, pay: waking one takes 40 us on two idle cores and
+up to 4 ms where the machine shares its second one (both measured)."""
 
 _num_threads = 1
 _calling_thread = threading.local()
 
 
 def max_threads() -> int:
-    """Most threads a kernel may use: the CPUs of this process, or ``NUMBA_NUM_THREADS`` where set."""
-    return int(_config.NUMBA_NUM_THREADS)
+    """Most threads a kernel may use: ``NUMBA_NUM_THREADS`` where set, else the CPUs of this process and, where it runs
+    under a quota (a container's ``--cpus``), no more than that is worth: who spends it early is stopped for the rest
+    of a period."""
+    most = int(_config.NUMBA_NUM_THREADS)
+    if "NUMBA_NUM_THREADS" in os.environ:
+        return most
+    return max(1, min(most, int(_quota_cpus(Path("/sys/fs/cgroup")))))
+
+
+@functools.cache
+def _quota_cpus(groups: Path) -> float:
+    """CPUs that the control group may use at a time, of version 2 or 1; as good as infinity without a limit."""
+    try:
+        if (groups / "cpu.max").exists():
+            quota, period = (groups / "cpu.max").read_text().split()
+        else:
+            quota, period = ((groups / f"cpu/cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else sys.maxsize
+    except (OSError, ValueError):
+        return sys.maxsize
 
 
 def set_num_threads(num_threads: int) -> None:
@@ -89,12 +104,17 @@ def num_threads(multiply_adds: int | None = None) -> int:
     """
     if multiply_adds is not None and multiply_adds < PARALLEL_FROM:
         return 1
-    wanted = max(1, _num_threads // getattr(_calling_thread, "num_sharers", 1))
+    wanted = share_of_threads()
     if getattr(_calling_thread, "num_threads", 0) != wanted:
         # numba keeps, for every Python thread, how many threads it starts.
         numba.set_num_threads(wanted)
         _calling_thread.num_threads = wanted
     return wanted
+
+
+def share_of_threads() -> int:
+    """Threads for the kernels of the calling thread, itself included."""
+    return max(1, _num_threads // getattr(_calling_thread, "num_sharers", 1))
 
 
 def share_threads(num_sharers: int) -> None:

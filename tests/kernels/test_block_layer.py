@@ -94,9 +94,9 @@ def test_threads_do_not_show(kernel_threads: object, monkeypatch: pytest.MonkeyP
     weights = layer_weights(has_conv=True)
     segments, places = blocks([9], [8])
     results = []
-    for count, parallel_from in ((1, 2**40), (2, 1)):
+    for count, share_from in ((1, 2**40), (2, 1)):
         kernel_threads(count)  # type: ignore[operator]
-        monkeypatch.setattr("specpilot_kernels.block_layer.ops.PARALLEL_FROM", parallel_from)
+        monkeypatch.setattr("specpilot_kernels.block_layer.ops.SHARE_FROM", share_from)
         x = numbers(8, WIDTH)
         block_layer(x, places, segments, 0, weights, ROTATION, EPS)
         results.append(x)

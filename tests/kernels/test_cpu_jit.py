@@ -55,6 +55,35 @@ def test_an_impossible_number_of_threads_is_refused(num_threads: int) -> None:
         cpu_jit.set_num_threads(num_threads)
 
 
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "max 100000\n"}, sys.maxsize),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, sys.maxsize),
+        ({"cpu.max": "what\n"}, sys.maxsize),
+        ({}, sys.maxsize),
+    ],
+)
+def test_a_quota_of_the_container_is_read(tmp_path: Path, files: dict[str, str], cpus: float) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="ascii")
+    assert cpu_jit._quota_cpus(tmp_path) == cpus
+
+
+def test_no_more_threads_than_the_quota_pays_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    monkeypatch.setattr(cpu_jit._config, "NUMBA_NUM_THREADS", 8)
+    for cpus, most in ((0.5, 1), (1.9, 1), (3.0, 3), (64.0, 8)):
+        monkeypatch.setattr(cpu_jit, "_quota_cpus", lambda groups, cpus=cpus: cpus)
+        assert cpu_jit.max_threads() == most
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "8")
+    monkeypatch.setattr(cpu_jit, "_quota_cpus", lambda groups: 1.0)
+    assert cpu_jit.max_threads() == 8
+
+
 def test_the_number_of_threads_holds_on_every_python_thread() -> None:
     script = """
 import threading, numba

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specpilot_kernels import cpu_jit
+from specpilot_kernels import cpu_jit, cpu_pool
 from specpilot_kernels.cpu_vector import IS_WIDE
 from specpilot_kernels.skinny_gemm import GROUP_PANELS, PANEL_COLUMNS, PackedWeight, skinny_gemm
 from specpilot_kernels.skinny_gemm.cpu_numba import _multiply_narrow
@@ -31,7 +31,7 @@ LAYERS = [(1408, 256), (256, 704), (772, 256), (4096, 256)]
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One thread unless a test takes more, and those for the smallest work too."""
-    monkeypatch.setattr(cpu_jit, "PARALLEL_FROM", 0)
+    monkeypatch.setattr(cpu_pool, "SHARE_FROM", 0)
     cpu_jit.set_num_threads(1)
     yield
     cpu_jit.set_num_threads(1)
@@ -203,10 +203,10 @@ def test_torch_does_depend_on_the_number_of_rows(shape: tuple[int, int]) -> None
 
 DIGESTS_BY_THREADS = """
 import hashlib
-from specpilot_kernels import cpu_jit
+from specpilot_kernels import cpu_jit, cpu_pool
 import torch
 from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm
-cpu_jit.PARALLEL_FROM = 0
+cpu_pool.SHARE_FROM = 0
 for num_threads in (1, 2, 3):
     cpu_jit.set_num_threads(num_threads)
     digest = hashlib.sha256()

@@ -20,10 +20,9 @@ __all__ = ["run_layer"]
 
 
 @inlined
-def _product(x: Any, panels: Any, num_columns: int, most_threads: int, parallel_from: int) -> Any:
+def _product(x: Any, panels: Any, num_columns: int, pool: int, share_from: int) -> Any:
     out = np.empty((x.shape[0], num_columns), np.float32)
-    num_threads = most_threads if x.shape[0] * panels.size >= parallel_from else 1
-    multiply_bfloat16(x, panels, out, num_threads)
+    multiply_bfloat16(x, panels, out, pool if x.shape[0] * panels.size >= share_from else 0)
     return out
 
 
@@ -71,8 +70,8 @@ def run_layer(
     attention_delta: Any,
     mlp_base: Any,
     mlp_delta: Any,
-    most_threads: int,
-    parallel_from: int,
+    pool: int,
+    share_from: int,
 ) -> None:
     """Rows x, (R, H), in place. Bases without taps: no convolution."""
     num_rows, width = x.shape
@@ -86,12 +85,12 @@ def run_layer(
     mixed = normed
     if has_conv:
         num_deltas = 2 * attention_base.shape[1] * attention_base.shape[2]
-        delta = _product(normed, attention_delta, num_deltas, most_threads, parallel_from)
+        delta = _product(normed, attention_delta, num_deltas, pool, share_from)
         mixed = _convolved(normed, attention_base, delta, 0, places)
-    projected = _product(mixed, qkv, (num_heads + 2 * num_groups) * dim, most_threads, parallel_from)
+    projected = _product(mixed, qkv, (num_heads + 2 * num_groups) * dim, pool, share_from)
     attended = np.empty((num_rows, num_heads * dim), np.float32)
-    attend(projected, segments, num_groups, head_scales, rotation, eps, True, rotation.shape[0], attended, 1)
-    y = _product(attended, attention_out, width, most_threads, parallel_from)
+    attend(projected, segments, num_groups, head_scales, rotation, eps, True, rotation.shape[0], attended, 0)
+    y = _product(attended, attention_out, width, pool, share_from)
     if has_conv:
         y = _convolved(y, attention_base, delta, 1, places)
     _add(x, y)
@@ -100,12 +99,12 @@ def run_layer(
     mixed = normed
     if has_conv:
         num_deltas = 2 * mlp_base.shape[1] * mlp_base.shape[2]
-        delta = _product(normed, mlp_delta, num_deltas, most_threads, parallel_from)
+        delta = _product(normed, mlp_delta, num_deltas, pool, share_from)
         mixed = _convolved(normed, mlp_base, delta, 0, places)
-    both = _product(mixed, gate_up, 2 * down.shape[1], most_threads, parallel_from)
+    both = _product(mixed, gate_up, 2 * down.shape[1], pool, share_from)
     gated = np.empty((num_rows, down.shape[1]), np.float32)
     gate(both, gated)
-    y = _product(gated, down, width, most_threads, parallel_from)
+    y = _product(gated, down, width, pool, share_from)
     if has_conv:
         y = _convolved(y, mlp_base, delta, 1, places)
     _add(x, y)

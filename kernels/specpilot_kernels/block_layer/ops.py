@@ -9,7 +9,7 @@ from specpilot_kernels.block_layer.cpu_numba import run_layer
 from specpilot_kernels.block_layer.reference import block_layer_reference
 from specpilot_kernels.block_layer.weights import BlockLayerWeights
 from specpilot_kernels.chain_attention import KvSegments
-from specpilot_kernels.cpu_jit import PARALLEL_FROM, num_threads
+from specpilot_kernels.cpu_pool import SHARE_FROM, pool_for
 
 __all__ = ["block_layer"]
 
@@ -73,11 +73,13 @@ def block_layer(
         return
     attention_conv = _NO_CONV if weights.attention_conv is None else weights.attention_conv.arrays
     mlp_conv = _NO_CONV if weights.mlp_conv is None else weights.mlp_conv.arrays
+    # Of its largest product: the layer shares the ones that are worth it.
+    pool = pool_for(x.shape[0] * weights.gate_up.panels.size)
     try:
         run_layer(
             x, places, segments.tables[layer], segments.num_groups, rotation, eps, weights.input_scale,
             weights.head_scales, weights.qkv.panels, weights.attention_out.panels, weights.post_scale,
-            weights.gate_up.panels, weights.down.panels, *attention_conv, *mlp_conv, num_threads(), PARALLEL_FROM,
+            weights.gate_up.panels, weights.down.panels, *attention_conv, *mlp_conv, pool, SHARE_FROM,
         )  # fmt: skip
     except TypeError as error:
         raise ValueError(

@@ -3,7 +3,8 @@
 Every query goes over its own prefix in blocks of 64 tokens that start at token 0, and every sum has one order: a score
 is 16 sums over every 16th channel, the denominator 16 sums over every 16th token, an output one sum a block and the
 blocks in order. So a row's bits depend on its prefix and on nothing else. Rows are taken 8 at a time: they share a
-block's keys and values in the first-level cache; such chunks of rows are what threads share out. Sequences do not meet.
+block's keys and values in the first-level cache; such chunks of rows with the query
+heads of one key head are what threads take. Sequences do not meet.
 
 With a window, a query starts at the first token it sees, and its sums at the multiple of 16 before; blocks stay where
 they are.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from specpilot_kernels.chain_attention.cpu_block import (
@@ -29,7 +29,8 @@ from specpilot_kernels.chain_attention.cpu_block import (
 from specpilot_kernels.cpu_attention import norm_and_rotate
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_math import sigmoid
-from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
+from specpilot_kernels.cpu_memory import floats_at, integers_at
+from specpilot_kernels.cpu_pool import job_of, share_parts
 from specpilot_kernels.cpu_vector import LANES
 from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS, PARENT
 
@@ -71,6 +72,7 @@ def _attend_chunk(
     keys: Any,
     values: Any,
     num_groups: int,
+    group: int,
     dim: int,
     capacity: int,
     row: int,
@@ -83,7 +85,8 @@ def _attend_chunk(
     window: int,
     out: Any,
 ) -> None:
-    """Rows ``row`` to ``row + num_rows - 1``, which are those from ``start`` on of the ``count`` rows of a sequence.
+    """Rows ``row`` to ``row + num_rows - 1``, those from ``start`` on of a sequence's ``count`` rows, in the query
+    heads of key head ``group``.
 
     The sequence's first row stands at ``position``. ``tree`` has no rows for a chain. A row has gates where
     ``projected`` is wide enough.
@@ -108,26 +111,27 @@ def _attend_chunk(
     first_block = _first_seen(lowest, window) // BLOCK_TOKENS * BLOCK_TOKENS
     # Scores of all rows and heads; after the softmax, weights.
     size = (end + LANES) // LANES * LANES
-    weights = np.empty(num_rows * num_heads * size, np.float32)
+    weights = np.empty(num_rows * per_group * size, np.float32)
     out_flat, slots_flat, height = out.reshape(-1), slots.reshape(-1), slots.shape[1]
-    for group in range(num_groups):
-        cache_at = group * capacity * dim
-        for block in range(first_block, end, BLOCK_TOKENS):
-            for m in range(num_rows):
-                first = max(block, _first_seen(places[m], window))
-                last = min(block + BLOCK_TOKENS, ends[m])
-                stem, slots_at = min(last, in_order), m * height - in_order
-                for head in range(group * per_group, (group + 1) * per_group):
-                    at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
-                    scores(queries, at, dim, keys, cache_at, first, stem, weights, scores_at)
-                    for token in range(max(first, stem), last):
-                        key_at = cache_at + slots_flat[slots_at + token] * dim
-                        score(queries, at, dim, keys, key_at, weights, scores_at + token)
+    first_head, end_head = group * per_group, (group + 1) * per_group
+    cache_at = group * capacity * dim
+    for block in range(first_block, end, BLOCK_TOKENS):
+        for m in range(num_rows):
+            first = max(block, _first_seen(places[m], window))
+            last = min(block + BLOCK_TOKENS, ends[m])
+            stem, slots_at = min(last, in_order), m * height - in_order
+            for head in range(first_head, end_head):
+                at = (row + m) * width + head * dim
+                scores_at = (m * per_group + head - first_head) * size
+                scores(queries, at, dim, keys, cache_at, first, stem, weights, scores_at)
+                for token in range(max(first, stem), last):
+                    key_at = cache_at + slots_flat[slots_at + token] * dim
+                    score(queries, at, dim, keys, key_at, weights, scores_at + token)
     for m in range(num_rows):
         seen = _first_seen(places[m], window)
         before = seen // LANES * LANES
-        for head in range(num_heads):
-            at, count = (m * num_heads + head) * size, ends[m]
+        for head in range(first_head, end_head):
+            at, count = (m * per_group + head - first_head) * size, ends[m]
             padded = (count + LANES - 1) // LANES * LANES
             row_scores = weights[at + before : at + padded]
             denominator = softmax_numerators(row_scores, seen - before, count - before)
@@ -136,92 +140,92 @@ def _attend_chunk(
                 gate = sigmoid(projected[row + m, gates_at + i]) if is_gated else _ONE
                 queries[(row + m) * width + i] = gate / denominator
                 out[row + m, i] = _ZERO
-    for group in range(num_groups):
-        cache_at = group * capacity * dim
-        for block in range(first_block, end, BLOCK_TOKENS):
-            for m in range(num_rows):
-                first = max(block, _first_seen(places[m], window))
-                last = min(block + BLOCK_TOKENS, ends[m])
-                stem, slots_at = min(last, in_order), m * height - in_order
-                head, end_head = group * per_group, (group + 1) * per_group
-                while head < end_head:
-                    at, scores_at = (row + m) * width + head * dim, (m * num_heads + head) * size
-                    if head + 1 < end_head:
-                        add_values_of_two(
-                            weights,
-                            scores_at,
-                            size,
-                            values,
-                            cache_at,
-                            dim,
-                            first,
-                            stem,
-                            last,
-                            slots_flat,
-                            slots_at,
-                            out_flat,
-                            at,
-                        )
-                    else:
-                        add_values(
-                            weights,
-                            scores_at,
-                            values,
-                            cache_at,
-                            dim,
-                            first,
-                            stem,
-                            last,
-                            slots_flat,
-                            slots_at,
-                            out_flat,
-                            at,
-                        )
-                    head += 2
-    for i in range(row * width, (row + num_rows) * width):
-        out_flat[i] *= queries[i]
+    for block in range(first_block, end, BLOCK_TOKENS):
+        for m in range(num_rows):
+            first = max(block, _first_seen(places[m], window))
+            last = min(block + BLOCK_TOKENS, ends[m])
+            stem, slots_at = min(last, in_order), m * height - in_order
+            head = first_head
+            while head < end_head:
+                at = (row + m) * width + head * dim
+                scores_at = (m * per_group + head - first_head) * size
+                if head + 1 < end_head:
+                    add_values_of_two(
+                        weights,
+                        scores_at,
+                        size,
+                        values,
+                        cache_at,
+                        dim,
+                        first,
+                        stem,
+                        last,
+                        slots_flat,
+                        slots_at,
+                        out_flat,
+                        at,
+                    )
+                else:
+                    add_values(
+                        weights,
+                        scores_at,
+                        values,
+                        cache_at,
+                        dim,
+                        first,
+                        stem,
+                        last,
+                        slots_flat,
+                        slots_at,
+                        out_flat,
+                        at,
+                    )
+                head += 2
+    for m in range(num_rows):
+        at = (row + m) * width
+        for i in range(at + first_head * dim, at + end_head * dim):
+            out_flat[i] *= queries[i]
 
 
 @inlined
-def _attend_chunks(
+def _attend_one(
+    unit: int,
     queries: Any,
     projected: Any,
     segments: Any,
     chunks: Any,
-    begin: int,
-    end: int,
     num_groups: int,
     dim: int,
     is_block: bool,
     window: int,
     out: Any,
 ) -> None:
-    for unit in range(begin, end):
-        s, start = chunks[unit, 0], chunks[unit, 1]
-        count, position, capacity = segments[s, 1], segments[s, 2], segments[s, 5]
-        _attend_chunk(
-            queries,
-            projected,
-            floats_at(segments[s, 3], num_groups * capacity * dim),
-            floats_at(segments[s, 4], num_groups * capacity * dim),
-            num_groups,
-            dim,
-            capacity,
-            segments[s, 0] + start,
-            min(ROW_CHUNK, count - start),
-            position,
-            count,
-            start,
-            integers_at(segments[s, 6], count if segments[s, 6] != 0 else 0, NUM_COLUMNS),
-            is_block,
-            window,
-            out,
-        )
+    chunk, group = unit // num_groups, unit % num_groups
+    s, start = chunks[chunk, 0], chunks[chunk, 1]
+    count, position, capacity = segments[s, 1], segments[s, 2], segments[s, 5]
+    _attend_chunk(
+        queries,
+        projected,
+        floats_at(segments[s, 3], num_groups * capacity * dim),
+        floats_at(segments[s, 4], num_groups * capacity * dim),
+        num_groups,
+        group,
+        dim,
+        capacity,
+        segments[s, 0] + start,
+        min(ROW_CHUNK, count - start),
+        position,
+        count,
+        start,
+        integers_at(segments[s, 6], count if segments[s, 6] != 0 else 0, NUM_COLUMNS),
+        is_block,
+        window,
+        out,
+    )
 
 
 @kernel(
     "void(f4[:,::1], i8[:,::1], i8, f4[:,::1], f4[:,:,::1], f4, b1, i8, f4[:,::1], i8)",
-    parallel=True,
 )
 def attend(
     projected: Any,
@@ -233,7 +237,7 @@ def attend(
     is_block: bool,
     window: int,
     out: Any,
-    num_threads: int,
+    pool: int,
 ) -> None:
     """One layer; a row sees ``window`` tokens of its sequence up to its own, or to its sequence's last one in a block.
 
@@ -246,7 +250,6 @@ def attend(
     for s in range(segments.shape[0]):
         num_chunks += (segments[s, 1] + ROW_CHUNK - 1) // ROW_CHUNK
     chunks = np.empty((num_chunks, 2), np.int64)
-    costs = np.empty(num_chunks, np.int64)
     chunk = 0
     for s in range(segments.shape[0]):
         first, count, position, capacity = segments[s, 0], segments[s, 1], segments[s, 2], segments[s, 5]
@@ -266,15 +269,9 @@ def attend(
                     values[cache_at + i] = row[at + num_groups * dim + i]
         for start in range(0, count, ROW_CHUNK):
             chunks[chunk, 0], chunks[chunk, 1] = s, start
-            costs[chunk] = min(ROW_CHUNK, count - start) * min(window, position + start + ROW_CHUNK)
             chunk += 1
-    if num_threads == 1:
-        _attend_chunks(
-            queries, projected, segments, chunks, 0, num_chunks, num_groups, dim, is_block, window, out
-        )
-    else:
-        for part in numba.prange(num_threads):
-            begin, end = take_share(costs, part, num_threads)
-            _attend_chunks(
-                queries, projected, segments, chunks, begin, end, num_groups, dim, is_block, window, out
-            )
+    work = queries, projected, segments, chunks, num_groups, dim, is_block, window, out
+    num_units = num_chunks * num_groups
+    if not share_parts(pool, job_of(_attend_one, work), num_units):
+        for unit in range(num_units):
+            _attend_one(unit, *work)

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from specpilot_kernels.chain_attention.cpu_numba import attend
 from specpilot_kernels.chain_attention.memory import KvSegments
-from specpilot_kernels.cpu_jit import num_threads
 from specpilot_kernels.cpu_memory import address_of
+from specpilot_kernels.cpu_pool import pool_for
 from specpilot_kernels.cpu_vector import LANES
 
 __all__ = ["batch_attention", "chain_attention"]
@@ -177,9 +177,9 @@ def _attend(
     if window is not None and window < 1:
         raise ValueError(f"window: got {window}, expected 1 or more, or None")
     reach, added = rotation.shape[0] if window is None else window, -1.0 if eps is None else eps
-    threads = num_threads(2 * num_seen * num_heads * dim)
+    pool = pool_for(2 * num_seen * num_heads * dim)
     try:
-        attend(projected, segments, num_groups, scales, rotation, added, is_block, reach, out, threads)
+        attend(projected, segments, num_groups, scales, rotation, added, is_block, reach, out, pool)
     except TypeError as error:
         names, arrays = ("projected", "scales", "rotation", "out"), (projected, scales, rotation, out)
         got = ", ".join(

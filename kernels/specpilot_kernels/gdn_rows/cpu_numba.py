@@ -1,17 +1,17 @@
 """The kernels on the CPU: rows of several sequences through one layer, and what they leave behind.
 
-Sequences do not meet; a thread takes some heads of some sequences, in any distribution with the same result.
+Sequences do not meet, nor do heads: whoever takes a head of a sequence, the result is the same.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_memory import floats_at, integers_at, take_share
+from specpilot_kernels.cpu_memory import floats_at, integers_at
+from specpilot_kernels.cpu_pool import job_of, share_parts
 from specpilot_kernels.gdn_rows.cpu_head import prepare, replay_head, run_head
 from specpilot_kernels.gdn_rows.cpu_wy import key_products
 from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS
@@ -73,10 +73,9 @@ def _move_up(rows: Any, path: Any) -> None:
 
 
 @inlined
-def _run_heads(
+def _run_head(
+    unit: int,
     segments: Any,
-    begin: int,
-    end: int,
     num_groups: int,
     num_heads: int,
     state_size: int,
@@ -97,35 +96,33 @@ def _run_heads(
     norm_eps: Any,
     out: Any,
 ) -> None:
-    """Units ``begin`` to ``end - 1``: heads of sequences, one sequence behind the other."""
-    for unit in range(begin, end):
-        s = unit // num_heads
-        first, count = segments[s, 0], segments[s, 1]
-        run_head(
-            floats_at(segments[s, 2], state_size),
-            segments[s, 4] == 0,
-            _tree_of(segments, s),
-            segments[s, 6],
-            _products_of(products, ends, s, count, num_groups),
-            _of_sequence(queries, first, count, num_groups, key_dim),
-            _of_sequence(keys, first, count, num_groups, key_dim),
-            _of_sequence(written, first, count, num_groups, width),
-            _of_sequence(log_decay, first, count, num_groups, per_group),
-            _of_sequence(decay, first, count, num_groups, per_group),
-            _of_sequence(beta, first, count, num_groups, per_group),
-            unit % num_heads,
-            projected,
-            first,
-            num_channels,
-            norm_weight,
-            norm_eps,
-            out,
-        )
+    """One head of a sequence; units are the heads of all sequences, one sequence behind the other."""
+    s = unit // num_heads
+    first, count = segments[s, 0], segments[s, 1]
+    run_head(
+        floats_at(segments[s, 2], state_size),
+        segments[s, 4] == 0,
+        _tree_of(segments, s),
+        segments[s, 6],
+        _products_of(products, ends, s, count, num_groups),
+        _of_sequence(queries, first, count, num_groups, key_dim),
+        _of_sequence(keys, first, count, num_groups, key_dim),
+        _of_sequence(written, first, count, num_groups, width),
+        _of_sequence(log_decay, first, count, num_groups, per_group),
+        _of_sequence(decay, first, count, num_groups, per_group),
+        _of_sequence(beta, first, count, num_groups, per_group),
+        unit % num_heads,
+        projected,
+        first,
+        num_channels,
+        norm_weight,
+        norm_eps,
+        out,
+    )
 
 
 @kernel(
     "void(f4[:,::1], i8[:,::1], i8, f4[:,::1], f4[::1], f4[::1], f4[::1], f4, f4, f4[:,::1], i8)",
-    parallel=True,
 )
 def run_rows(
     projected: Any,
@@ -138,7 +135,7 @@ def run_rows(
     unit_eps: Any,
     norm_eps: Any,
     out: Any,
-    num_threads: int,
+    pool: int,
 ) -> None:
     """One layer. ``segments`` is the layer's table of :class:`specpilot_kernels.gdn_rows.memory.GdnSegments`."""
     num_rows, num_segments = out.shape[0], segments.shape[0]
@@ -156,7 +153,6 @@ def run_rows(
     beta, log_decay = np.empty_like(decay), np.empty_like(decay)
     ends = np.empty(num_segments, np.int64)
     products = np.empty(_place_products(segments, num_groups, ends), np.float32)
-    costs = np.empty(num_segments * num_heads, np.int64)
     for s in range(num_segments):
         first, count = segments[s, 0], segments[s, 1]
         prepare(
@@ -184,61 +180,32 @@ def run_rows(
                     _of_sequence(keys, first, count, num_groups, key_dim)[group],
                     _products_of(products, ends, s, count, num_groups)[group],
                 )
-        # Reading and writing the state costs about as much as a row.
-        for head in range(num_heads):
-            costs[s * num_heads + head] = count + 1
-    if num_threads == 1:
-        _run_heads(
-            segments,
-            0,
-            num_segments * num_heads,
-            num_groups,
-            num_heads,
-            state_size,
-            key_dim,
-            width,
-            per_group,
-            products,
-            ends,
-            queries,
-            keys,
-            written,
-            log_decay,
-            decay,
-            beta,
-            projected,
-            num_channels,
-            norm_weight,
-            norm_eps,
-            out,
-        )
-    else:
-        for part in numba.prange(num_threads):
-            begin, end = take_share(costs, part, num_threads)
-            _run_heads(
-                segments,
-                begin,
-                end,
-                num_groups,
-                num_heads,
-                state_size,
-                key_dim,
-                width,
-                per_group,
-                products,
-                ends,
-                queries,
-                keys,
-                written,
-                log_decay,
-                decay,
-                beta,
-                projected,
-                num_channels,
-                norm_weight,
-                norm_eps,
-                out,
-            )
+    num_units = num_segments * num_heads
+    heads = (
+        segments,
+        num_groups,
+        num_heads,
+        state_size,
+        key_dim,
+        width,
+        per_group,
+        products,
+        ends,
+        queries,
+        keys,
+        written,
+        log_decay,
+        decay,
+        beta,
+        projected,
+        num_channels,
+        norm_weight,
+        norm_eps,
+        out,
+    )
+    if not share_parts(pool, job_of(_run_head, heads), num_units):
+        for unit in range(num_units):
+            _run_head(unit, *heads)
     for s in range(num_segments):
         first, count = segments[s, 0], segments[s, 1]
         seen = inputs[first + s * num_before : first + count + (s + 1) * num_before].reshape(-1)
@@ -255,56 +222,54 @@ def run_rows(
 
 
 @inlined
-def _commit_units(
+def _commit_unit(
+    unit: int,
     tables: Any,
-    begin: int,
-    end: int,
     num_kept: Any,
     ends: Any,
     kept_rows: Any,
-    costs: Any,
     num_groups: int,
     per_group: int,
     key_dim: int,
     value_dim: int,
     num_before: int,
 ) -> None:
-    """Units ``begin`` to ``end - 1``: sequences of layers, one layer behind the other."""
+    """One sequence of a layer; units are the sequences of all layers, one layer behind the other."""
     num_segments = tables.shape[1]
     num_heads, width = num_groups * per_group, per_group * value_dim
     num_channels = 2 * num_groups * key_dim + num_groups * width
     window_size = num_before * num_channels
-    for unit in range(begin, end):
-        if costs[unit] > 0:
-            layer, s = unit // num_segments, unit % num_segments
-            count, kept = tables[layer, s, 1], num_kept[s]
-            sizes = (
-                window_size + count * num_channels,
-                count * num_groups * key_dim,
-                count * num_groups * width,
-                count * num_heads,
-            )
-            pending = floats_at(tables[layer, s, 4], sizes[0] + sizes[1] + sizes[2] + sizes[3])
-            at = sizes[0]
-            keys = pending[at : at + sizes[1]].reshape((num_groups, count, key_dim))
-            at += sizes[1]
-            written = pending[at : at + sizes[2]].reshape((num_groups, count, width))
-            at += sizes[2]
-            decay = pending[at : at + sizes[3]].reshape((num_groups, count, per_group))
-            state = floats_at(tables[layer, s, 2], num_groups * key_dim * width)
-            path = kept_rows[ends[s] - kept : ends[s]]
-            if path[kept - 1] != kept - 1:
-                _move_up(pending[window_size : sizes[0]].reshape((1, count, num_channels)), path)
-                _move_up(keys, path)
-                _move_up(written, path)
-                _move_up(decay, path)
-            for head in range(num_heads):
-                replay_head(state, keys, written, decay, head, kept)
-            seen = pending[kept * num_channels : kept * num_channels + window_size]
-            _copy(seen, floats_at(tables[layer, s, 3], window_size), 0)
+    layer, s = unit // num_segments, unit % num_segments
+    count, kept = tables[layer, s, 1], num_kept[s]
+    is_pending = tables[0, s, 4] != 0 and kept > 0
+    if is_pending:
+        sizes = (
+            window_size + count * num_channels,
+            count * num_groups * key_dim,
+            count * num_groups * width,
+            count * num_heads,
+        )
+        pending = floats_at(tables[layer, s, 4], sizes[0] + sizes[1] + sizes[2] + sizes[3])
+        at = sizes[0]
+        keys = pending[at : at + sizes[1]].reshape((num_groups, count, key_dim))
+        at += sizes[1]
+        written = pending[at : at + sizes[2]].reshape((num_groups, count, width))
+        at += sizes[2]
+        decay = pending[at : at + sizes[3]].reshape((num_groups, count, per_group))
+        state = floats_at(tables[layer, s, 2], num_groups * key_dim * width)
+        path = kept_rows[ends[s] - kept : ends[s]]
+        if path[kept - 1] != kept - 1:
+            _move_up(pending[window_size : sizes[0]].reshape((1, count, num_channels)), path)
+            _move_up(keys, path)
+            _move_up(written, path)
+            _move_up(decay, path)
+        for head in range(num_heads):
+            replay_head(state, keys, written, decay, head, kept)
+        seen = pending[kept * num_channels : kept * num_channels + window_size]
+        _copy(seen, floats_at(tables[layer, s, 3], window_size), 0)
 
 
-@kernel("void(i8[:,:,::1], i8[::1], i8[::1], i8, i8, i8, i8, i8, i8)", parallel=True)
+@kernel("void(i8[:,:,::1], i8[::1], i8[::1], i8, i8, i8, i8, i8, i8)")
 def commit_rows(
     tables: Any,
     num_kept: Any,
@@ -314,48 +279,25 @@ def commit_rows(
     key_dim: int,
     value_dim: int,
     num_before: int,
-    num_threads: int,
+    pool: int,
 ) -> None:
     """Decide ``num_kept`` pending rows of every sequence, in all layers.
 
     Which ones, ``kept_rows`` says, one sequence behind the other. They move to the front and are then a chain.
     """
     num_layers, num_segments, _ = tables.shape
-    costs = np.empty(num_layers * num_segments, np.int64)
     ends = np.cumsum(num_kept)
-    for unit in range(costs.shape[0]):
-        segment = unit % num_segments
-        is_pending = tables[0, segment, 4] != 0 and num_kept[segment] > 0
-        costs[unit] = num_kept[segment] + 2 if is_pending else 0
-    if num_threads == 1:
-        _commit_units(
-            tables,
-            0,
-            costs.shape[0],
-            num_kept,
-            ends,
-            kept_rows,
-            costs,
-            num_groups,
-            per_group,
-            key_dim,
-            value_dim,
-            num_before,
-        )
-    else:
-        for part in numba.prange(num_threads):
-            begin, end = take_share(costs, part, num_threads)
-            _commit_units(
-                tables,
-                begin,
-                end,
-                num_kept,
-                ends,
-                kept_rows,
-                costs,
-                num_groups,
-                per_group,
-                key_dim,
-                value_dim,
-                num_before,
-            )
+    units = (
+        tables,
+        num_kept,
+        ends,
+        kept_rows,
+        num_groups,
+        per_group,
+        key_dim,
+        value_dim,
+        num_before,
+    )
+    if not share_parts(pool, job_of(_commit_unit, units), num_layers * num_segments):
+        for unit in range(num_layers * num_segments):
+            _commit_unit(unit, *units)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.cpu_pool import pool_for
 from specpilot_kernels.gdn_rows.cpu_numba import commit_rows, run_rows
 from specpilot_kernels.gdn_rows.memory import GdnPart, GdnSegments, GdnShape
 from specpilot_kernels.row_tree import is_path
@@ -122,7 +122,7 @@ def gdn_rows(
         )
     out = np.empty((expected[0], num_heads * value_dim), np.float32)
     work = 4 * expected[0] * num_heads * shape.key_dim * value_dim
-    run_rows(projected, segments.tables[layer], shape.num_groups, *weights.arrays, out, num_threads(work))
+    run_rows(projected, segments.tables[layer], shape.num_groups, *weights.arrays, out, pool_for(work))
     return out
 
 
@@ -163,7 +163,7 @@ def gdn_commit(segments: GdnSegments, kept: Sequence[int | NDArray[np.int64]]) -
         shape.key_dim,
         shape.value_dim,
         shape.conv_size - 1,
-        num_threads(work),
+        pool_for(work),
     )
 
 

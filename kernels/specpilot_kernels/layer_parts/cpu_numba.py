@@ -18,10 +18,10 @@ __all__ = ["add_feed_forward", "add_product", "multiply_normed"]
 
 
 @kernel("void(f4[:,::1], f4[::1], f4, u2[:,:,::1], f4[:,::1], i8)")
-def multiply_normed(x: Any, scale: Any, eps: Any, panels: Any, y: Any, num_threads: int) -> None:
+def multiply_normed(x: Any, scale: Any, eps: Any, panels: Any, y: Any, pool: int) -> None:
     normed = np.empty(x.shape, np.float32)
     normalise(x, scale, eps, normed)
-    multiply_bfloat16(normed, panels, y, num_threads)
+    multiply_bfloat16(normed, panels, y, pool)
 
 
 @inlined
@@ -32,22 +32,22 @@ def _add(x: Any, y: Any) -> None:
 
 
 @kernel("void(f4[:,::1], f4[:,::1], u2[:,:,::1], i8)")
-def add_product(x: Any, y: Any, panels: Any, num_threads: int) -> None:
+def add_product(x: Any, y: Any, panels: Any, pool: int) -> None:
     product = np.empty(x.shape, np.float32)
-    multiply_bfloat16(y, panels, product, num_threads)
+    multiply_bfloat16(y, panels, product, pool)
     _add(x, product)
 
 
 @kernel("void(f4[:,::1], f4[::1], f4, u2[:,:,::1], u2[:,:,::1], i8, i8)")
 def add_feed_forward(
-    x: Any, scale: Any, eps: Any, gate_up: Any, down: Any, gate_up_threads: int, down_threads: int
+    x: Any, scale: Any, eps: Any, gate_up: Any, down: Any, gate_up_pool: int, down_pool: int
 ) -> None:
     num_rows, width = x.shape[0], down.shape[1]
     normed = np.empty(x.shape, np.float32)
     normalise(x, scale, eps, normed)
     both = np.empty((num_rows, 2 * width), np.float32)
-    multiply_bfloat16(normed, gate_up, both, gate_up_threads)
+    multiply_bfloat16(normed, gate_up, both, gate_up_pool)
     gated = np.empty((num_rows, width), np.float32)
     gate(both, gated)
-    multiply_bfloat16(gated, down, normed, down_threads)
+    multiply_bfloat16(gated, down, normed, down_pool)
     _add(x, normed)

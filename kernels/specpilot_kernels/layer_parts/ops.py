@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.cpu_pool import pool_for
 from specpilot_kernels.layer_parts.cpu_numba import add_feed_forward, add_product, multiply_normed
 from specpilot_kernels.skinny_gemm.layout import PackedWeight
 
@@ -42,8 +42,8 @@ def norm_project(x: _Array, scale: _Array, eps: float, weight: PackedWeight) -> 
     """
     _check(x, x.shape[-1], scale, weight)
     out = np.empty((len(x), weight.num_columns), np.float32)
-    threads = num_threads(len(x) * weight.panels.size)
-    _call(multiply_normed, x, scale, eps, weight.panels, out, threads)
+    pool = pool_for(len(x) * weight.panels.size)
+    _call(multiply_normed, x, scale, eps, weight.panels, out, pool)
     return out
 
 
@@ -63,7 +63,7 @@ def project_add(x: _Array, y: _Array, weight: PackedWeight) -> None:
         A shape, dtype or stride is not as stated.
     """
     _check(x, weight.num_columns, None, weight, y)
-    _call(add_product, x, y, weight.panels, num_threads(len(x) * weight.panels.size))
+    _call(add_product, x, y, weight.panels, pool_for(len(x) * weight.panels.size))
 
 
 def feed_forward(x: _Array, scale: _Array, eps: float, gate_up: PackedWeight, down: PackedWeight) -> None:
@@ -91,8 +91,8 @@ def feed_forward(x: _Array, scale: _Array, eps: float, gate_up: PackedWeight, do
             f"got gate_up with {gate_up.num_columns} outputs and a {down.element_type} down with {down.num_inputs} "
             "inputs, expected twice as many outputs as inputs, and bfloat16"
         )
-    threads = (num_threads(len(x) * weight.panels.size) for weight in (gate_up, down))
-    _call(add_feed_forward, x, scale, eps, gate_up.panels, down.panels, *threads)
+    pools = (pool_for(len(x) * weight.panels.size) for weight in (gate_up, down))
+    _call(add_feed_forward, x, scale, eps, gate_up.panels, down.panels, *pools)
 
 
 def _check(

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.cpu_pool import pool_for
 from specpilot_kernels.q_weights.layout import NUM_BITS, NumBits, QWeight
 from specpilot_kernels.q_weights.reference import LARGEST, SHARES
 from specpilot_kernels.skinny_gemm.cpu_numba import GROUP_COLUMNS, compile_int8
@@ -94,7 +94,7 @@ def integer_product(x: NDArray[np.float32], weight: QWeight) -> NDArray[np.float
         raise ValueError(f"x: got shape {x.shape}, expected (M, {weight.num_inputs}) with M at least 1")
     y = np.empty((len(x), weight.num_columns), np.float32)
     try:
-        compile_int8()(x, weight.panels, y, num_threads(len(x) * weight.panels.size))
+        compile_int8()(x, weight.panels, y, pool_for(len(x) * weight.panels.size))
     except TypeError as error:
         raise ValueError(
             f"x: got {x.dtype} with strides {x.strides}, expected a contiguous float32 array"

@@ -12,10 +12,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
+from specpilot_kernels.cpu_pool import job_of, share_parts
 from specpilot_kernels.cpu_vector import IS_WIDE
 from specpilot_kernels.skinny_gemm.cpu_tile import tile_1, tile_2, tile_4
 from specpilot_kernels.skinny_gemm.cpu_wide_tile import (
@@ -36,6 +36,8 @@ GROUP_COLUMNS = GROUP_PANELS * PANEL_COLUMNS
 ROW_CHUNK = 64
 """Rows that go through all panels before the next ones do, so that they stay in the second-level cache."""
 _TILE_ROWS = 8
+# Parts of a product: few enough to cost little, enough for the last ones to end at about the same time.
+_MOST_PARTS = 16
 
 
 @inlined
@@ -117,25 +119,27 @@ def _multiply_wide(x: Any, panels: Any, y: Any, first: int, last: int) -> None:
 _multiply_groups = _multiply_wide if IS_WIDE else _multiply_narrow
 
 
+@inlined
+def _multiply_part(part: int, x: Any, panels: Any, y: Any, num_parts: int) -> None:
+    num_groups = panels.shape[0] // GROUP_PANELS
+    _multiply_groups(x, panels, y, num_groups * part // num_parts, num_groups * (part + 1) // num_parts)
+
+
 def _compile(element: str) -> Callable[..., None]:
     """The kernel for panels of one element type."""
 
-    @kernel(f"void(f4[:,::1], {element}[:,:,::1], f4[:,::1], i8)", parallel=True)
-    def multiply(x: Any, panels: Any, y: Any, num_threads: int) -> None:
-        """y = x W^T, each thread a run of neighbouring panels."""
-        num_groups = panels.shape[0] // GROUP_PANELS
+    @kernel(f"void(f4[:,::1], {element}[:,:,::1], f4[:,::1], i8)")
+    def multiply(x: Any, panels: Any, y: Any, pool: int) -> None:
+        """y = x W^T, parts of neighbouring panels for whoever takes them; ``pool`` is of :mod:`cpu_pool`."""
         if IS_WIDE:
             rows = np.empty(x.size, np.float32)
             _transpose(x, rows)
         else:
             rows = x
-        if num_threads == 1:
+        num_groups = panels.shape[0] // GROUP_PANELS
+        num_parts = min(num_groups, _MOST_PARTS)
+        if not share_parts(pool, job_of(_multiply_part, (rows, panels, y, num_parts)), num_parts):
             _multiply_groups(rows, panels, y, 0, num_groups)
-        else:
-            for part in numba.prange(num_threads):
-                first = num_groups * part // num_threads
-                last = num_groups * (part + 1) // num_threads
-                _multiply_groups(rows, panels, y, first, last)
 
     return multiply
 

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.cpu_pool import pool_for
 from specpilot_kernels.skinny_gemm.cpu_numba import compile_float32, multiply_bfloat16
 from specpilot_kernels.skinny_gemm.layout import PackedWeight
 
@@ -65,7 +65,7 @@ def skinny_gemm_arrays(
     multiply = multiply_bfloat16 if panels.dtype == np.uint16 else compile_float32()
     try:
         # The compiled functions take float32 in C order and nothing else.
-        multiply(x, panels, out, num_threads(x.shape[0] * panels.size))
+        multiply(x, panels, out, pool_for(x.shape[0] * panels.size))
     except TypeError as error:
         raise ValueError(
             f"got x {x.dtype} with strides {x.strides} and out {out.dtype} with strides {out.strides}, expected "

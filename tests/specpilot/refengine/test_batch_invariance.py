@@ -16,7 +16,7 @@ from specpilot.refengine.dense import load_dense
 from specpilot.refengine.model import TargetModel
 from specpilot.refengine.state import SequenceState, commit_rows
 from specpilot.refengine.target import Target
-from specpilot_kernels import cpu_jit
+from specpilot_kernels import cpu_jit, cpu_pool
 from tests.specpilot.refengine.random_dense import save_random
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, random_tensors
 
@@ -30,12 +30,12 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Kernels share their work between so many threads, however little it is."""
     if request.param > cpu_jit.max_threads():
         pytest.skip(f"{cpu_jit.max_threads()} CPUs run no {request.param} threads")
-    before, limit = cpu_jit.num_threads(), cpu_jit.PARALLEL_FROM
+    before, limit = cpu_jit.num_threads(), cpu_pool.SHARE_FROM
     cpu_jit.set_num_threads(request.param)
-    cpu_jit.PARALLEL_FROM = 0
+    cpu_pool.SHARE_FROM = 0
     yield request.param
     cpu_jit.set_num_threads(before)
-    cpu_jit.PARALLEL_FROM = limit
+    cpu_pool.SHARE_FROM = limit
 
 
 @pytest.fixture(scope="module", params=["tied-judge", "tied-serve", "untied-judge", "gemma3-judge"])
