@@ -54,8 +54,8 @@ def add_to(app: typer.Typer) -> None:
 def _encode(path: _Path, out: _Out = None, mlp_only: _MlpOnly = False, json: Json = False) -> Outcome:
     """Write .w12 files from safetensors files. Run it again after it was stopped, and it goes on."""
     from specpilot_kernels.w12.checkpoint import encode_checkpoint
-    from specpilot_kernels.w12.container import W12_SUFFIX
     from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind
+    from specpilot_kernels.w12.format import W12_SUFFIX
 
     with _bar("encode", path, PLAIN_SUFFIX) as advance:
         target = out or _beside(path, W12_SUFFIX)
@@ -67,8 +67,8 @@ def _encode(path: _Path, out: _Out = None, mlp_only: _MlpOnly = False, json: Jso
 def _decode(path: _EncodedPath = None, out: _Out = None, json: Json = False) -> Outcome:
     """Write the original safetensors files again, byte for byte. Every tensor is checked first."""
     from specpilot_kernels.w12.checkpoint import decode_checkpoint
-    from specpilot_kernels.w12.container import W12_SUFFIX
     from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind
+    from specpilot_kernels.w12.format import W12_SUFFIX
 
     if path is None and out is None:
         raise ConfigError("out: say where the bundled models shall be written")
@@ -82,7 +82,7 @@ def _decode(path: _EncodedPath = None, out: _Out = None, json: Json = False) -> 
 def _verify(path: _EncodedPath = None, json: Json = False) -> Outcome:
     """Decode every tensor in memory and compare it with the SHA-256 of the original's bytes."""
     from specpilot_kernels.w12.checkpoint import verify_checkpoint
-    from specpilot_kernels.w12.container import W12_SUFFIX
+    from specpilot_kernels.w12.format import W12_SUFFIX
 
     source = path or _bundled()
     rows: list[dict[str, Any]] = []
@@ -110,8 +110,8 @@ def _verify(path: _EncodedPath = None, json: Json = False) -> Outcome:
 
 def _stat(path: _EncodedPath = None, picture: _Picture = None, json: Json = False) -> Outcome:
     """Bits per weight, escapes and windows: in all, and layer by layer."""
-    from specpilot_kernels.w12.container import W12_SUFFIX
     from specpilot_kernels.w12.folders import weight_files
+    from specpilot_kernels.w12.format import W12_SUFFIX
     from specpilot_kernels.w12.statistics import group_by_layer, read_statistics
     from specpilot_kernels.w12.window_picture import window_picture
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specpilot.errors import CheckpointError
-from specpilot_kernels.w12.container import W12_SUFFIX
+from specpilot_kernels.w12.format import W12_SUFFIX
 
 __all__ = ["BUNDLED_MODEL_ID", "bundled_folder", "model_folders"]
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from specpilot.errors import CheckpointError
 from specpilot.refengine.config import TargetConfig, read_json_object
-from specpilot_kernels.w12.container import W12_SUFFIX, W12File
+from specpilot_kernels.w12.container import W12File
+from specpilot_kernels.w12.format import W12_SUFFIX
 from specpilot_kernels.w12.safetensors_file import WeightFileError
 
 __all__ = [

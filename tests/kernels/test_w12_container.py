@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from specpilot_kernels.w12 import decode_w12
-from specpilot_kernels.w12.container import DENSE, LAYOUT, NO_DIGEST, W12File, header_digest
+from specpilot_kernels.w12.container import W12File
 from specpilot_kernels.w12.convert import decode_file, encode_file, is_encoding_of
+from specpilot_kernels.w12.format import DENSE, LAYOUT, NO_DIGEST, header_digest
 from specpilot_kernels.w12.safetensors_file import SafetensorsFile, WeightFileError
 from tests.kernels.w12_files import mixed_tensors, write_plain
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specpilot_kernels.w12.atomic_file import PART_SUFFIX, atomic_file
-from specpilot_kernels.w12.container import W12_SUFFIX, W12File
+from specpilot_kernels.w12.container import W12File
 from specpilot_kernels.w12.convert import Advance, decode_file, encode_file, is_encoding_of
 from specpilot_kernels.w12.folders import PLAIN_SUFFIX, other_files, tensor_names, weight_files
+from specpilot_kernels.w12.format import W12_SUFFIX
 from specpilot_kernels.w12.safetensors_file import WeightFileError, named_errors
 
 __all__ = [
@@ -109,7 +110,8 @@ def verify_checkpoint(path: Path, *, advance: Advance = lambda: None) -> Iterato
                 num_encoded = sum(record.escapes is not None for record in encoded.records.values())
                 for name, original in encoded.originals.items():
                     try:
-                        encoded.read(name)
+                        for _ in encoded.pieces(name):
+                            pass
                         num_bytes += original.num_bytes
                     except WeightFileError as error:
                         faults.append(str(error))

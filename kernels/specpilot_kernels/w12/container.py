@@ -1,43 +1,31 @@
-"""The ``.w12`` file: a safetensors file whose BF16 matrices are W12 weights, with all it takes to write the original
-safetensors file again byte for byte.
-
-Any safetensors reader lists it. A tensor NAME that is not encoded is there as it was. An encoded one of shape (N, K),
-with T = N // 128 whole row tiles, C = ceil(K / 64) column tiles and G = ceil((N % 128) / 16) begun groups of 16 rows
-below them, is five tensors; 32-bit words are stored as I32, which every reader knows, and read as unsigned:
-
-    NAME.w12_records   I32 (T, C, 3, 1024)    records of :mod:`specpilot_kernels.w12.layout`
-    NAME.w12_tail      I32 (C, 3, 128 G)      the first words of the planes of the last records; the rest of them is 0
-    NAME.w12_starts    I32 (records + 1,)     ``record_starts``
-    NAME.w12_escapes   I32 (escapes,)
-    NAME.w12_bases     U8 (128 T + 16 G,)     bases; those of further padding rows are 0
-
-Metadata, all text:
-
-===================  ==================================================================================================
-``format``           ``specpilot-w12``
-``version``          ``1``; another one is refused
-``original_header``  JSON header of the original file, with its padding; its 8 bytes of length follow from it
-``tensors``          JSON: for every original tensor ``dtype``, ``shape``, ``sha256`` of its original bytes, ``layout``
-                     (``L3`` or ``dense``), and with L3 ``escapes`` and ``stored_sha256``, of the five tensors' bytes in
-                     the order above
-``sha256``           of the header's bytes, with 64 zeros in place of this number
-===================  ==================================================================================================
-
-So no bit of the file can change unseen. Numbers in the bytes are little-endian.
-"""
+"""Reading ``.w12`` files."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specpilot_kernels.w12.format import (
+    DENSE,
+    FORMAT,
+    LAYOUT,
+    PIECE_BYTES,
+    VERSION,
+    PartShape,
+    header_digest,
+    parse_record,
+    part_shapes,
+    rows_of_piece,
+    stored_bytes,
+)
+from specpilot_kernels.w12.lanes import Lanes
 from specpilot_kernels.w12.layout import RECORD_ROWS, RECORD_WORDS, W12Weight, num_records
 from specpilot_kernels.w12.safetensors_file import (
     SafetensorsFile,
@@ -46,95 +34,20 @@ from specpilot_kernels.w12.safetensors_file import (
     parse_header,
 )
 
-__all__ = [
-    "DENSE",
-    "FORMAT",
-    "LAYOUT",
-    "NO_DIGEST",
-    "VERSION",
-    "W12_SUFFIX",
-    "PartShape",
-    "TensorRecord",
-    "W12File",
-    "header_digest",
-    "part_shapes",
-    "stored_parts",
-]
+__all__ = ["W12File"]
 
-FORMAT, VERSION = "specpilot-w12", "1"
-W12_SUFFIX = ".w12"
-LAYOUT, DENSE = "L3", "dense"
-NO_DIGEST = "0" * 64
-_GROUP_ROWS = 16
-_GROUP_WORDS = RECORD_WORDS * _GROUP_ROWS // RECORD_ROWS
-"""A warp's 16 rows are 128 words in a row of every plane."""
-
-PartShape = tuple[str, str, tuple[int, ...]]
-
-if sys.byteorder != "little":  # pragma: no cover
-    raise ImportError("W12 files are read on little-endian machines only")
-
-
-@dataclass(frozen=True)
-class TensorRecord:
-    """An original tensor, as the metadata have it.
-
-    Attributes
-    ----------
-    dtype, shape
-        Of the original.
-    sha256
-        Of its bytes.
-    layout
-        ``L3`` or ``dense``.
-    escapes
-        Number of escapes; None when dense.
-    stored_sha256
-        Of the bytes in this file; None when dense, where they are the original's.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    sha256: str
-    layout: str
-    escapes: int | None = None
-    stored_sha256: str | None = None
-
-
-def part_shapes(shape: tuple[int, int], num_escapes: int) -> list[PartShape]:
-    """Suffix, element type and shape of the five tensors of an encoded one."""
-    whole, rest = divmod(shape[0], RECORD_ROWS)
-    row_tiles, column_tiles = num_records(shape)
-    groups = -(-rest // _GROUP_ROWS)
-    return [
-        (".w12_records", "I32", (whole, column_tiles, 3, RECORD_WORDS)),
-        (".w12_tail", "I32", (column_tiles, 3, _GROUP_WORDS * groups)),
-        (".w12_starts", "I32", (row_tiles * column_tiles + 1,)),
-        (".w12_escapes", "I32", (num_escapes,)),
-        (".w12_bases", "U8", (RECORD_ROWS * whole + _GROUP_ROWS * groups,)),
-    ]
-
-
-def stored_parts(weight: W12Weight) -> list[NDArray[Any]]:
-    """The arrays of the five tensors, contiguous, in the order of :func:`part_shapes`."""
-    (_, _, records), (_, _, tail), *_, (_, _, bases) = part_shapes(weight.shape, len(weight.escapes))
-    last = weight.records[records[0] :].reshape(-1, 3, RECORD_WORDS)
-    return [
-        weight.records[: records[0]],
-        np.ascontiguousarray(last[:, :, : tail[2]]).reshape(tail),
-        weight.record_starts,
-        weight.escapes,
-        weight.bases[: bases[0]],
-    ]
-
-
-def header_digest(header: bytes, digest: str) -> str:
-    """The header's ``sha256``, when it now holds ``digest``."""
-    return hashlib.sha256(header.replace(digest.encode(), NO_DIGEST.encode(), 1)).hexdigest()
+_NOT_AS_WRITTEN = "the stored bytes are not those that were written; copy the file again"
+_NUMPY_DTYPES = {"I32": np.uint32, "U8": np.uint8}
+_TORCH_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
+    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
 
 
 class W12File:
-    """An open ``.w12`` file. Everything is checked before it is believed; not for several threads at once.
+    """An open ``.w12`` file. Everything is checked before it is believed; :meth:`pieces`, and what reads by it, is not
+    for several threads at once.
 
     Attributes
     ----------
@@ -154,6 +67,7 @@ class W12File:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._file = SafetensorsFile(path)
+        self._lanes = Lanes()
         try:
             self._read_header()
         except BaseException:
@@ -164,19 +78,15 @@ class W12File:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._lanes.close()
         self._file.close()
 
     def stored_bytes(self, name: str) -> int:
         """Bytes that a tensor takes here."""
         record = self.records[name]
-        parts = (
-            part_shapes((record.shape[0], record.shape[1]), record.escapes)
-            if record.escapes is not None
-            else ()
-        )
-        return sum(
-            self._file.tensors[name + suffix].num_bytes for suffix in [part[0] for part in parts] or [""]
-        )
+        if record.escapes is None:
+            return self._file.tensors[name].num_bytes
+        return stored_bytes((record.shape[0], record.shape[1]), record.escapes)
 
     def weight(self, name: str) -> W12Weight:
         """An encoded tensor as it is stored, its bytes checked. For the decoded one see :meth:`get_tensor`."""
@@ -202,7 +112,7 @@ class W12File:
         if last.size:
             records[-1, :, :, : last.shape[2]] = last
         if digest.hexdigest() != record.stored_sha256:
-            raise self._refused(name, "the stored bytes are not those that were written; copy the file again")
+            raise self._refused(name, _NOT_AS_WRITTEN)
         try:
             return W12Weight(shape, records, bases, escape_list, record_starts)
         except ValueError as error:
@@ -210,16 +120,102 @@ class W12File:
 
     def read(self, name: str) -> NDArray[np.uint8]:
         """The original bytes of a tensor, new memory, checked against their sha256."""
-        from specpilot_kernels.w12.ops import decode_w12
+        data = np.empty(self.originals[name].num_bytes, np.uint8)
+        for _ in self.pieces(name, data):
+            pass
+        return data
+
+    def pieces(self, name: str, into: NDArray[np.uint8] | None = None) -> Iterator[NDArray[np.uint8]]:
+        """The original bytes of a tensor in pieces, in order. Only when the last was taken are they known to be right.
+
+        Parameters
+        ----------
+        into : array, uint8, (bytes of the tensor,), contiguous
+            Where they go; None for new memory for each.
+
+        Raises
+        ------
+        WeightFileError
+            After the last piece or sooner: what is stored, or what it decodes to, is not what was encoded.
+        """
+        record = self.records[name]
+        stored, original = hashlib.sha256(), hashlib.sha256()
+        try:
+            at = 0
+            for data in self._dense(name) if record.layout == DENSE else self._decoded(name, stored, into):
+                if into is not None and record.layout == DENSE:
+                    into[at : at + data.nbytes] = data
+                at += data.nbytes
+                self._lanes.call("original", original.update, data)
+                yield data
+            self._lanes.finish()
+        except ValueError as error:
+            if isinstance(error, WeightFileError):
+                raise
+            self.weight(name)  # Says so if it is the stored bytes.
+            raise self._refused(name, str(error)) from None
+        if record.stored_sha256 is not None and stored.hexdigest() != record.stored_sha256:
+            raise self._refused(name, _NOT_AS_WRITTEN)
+        if original.hexdigest() != record.sha256:
+            raise self._refused(name, "its bytes are not those of the original; copy the file again")
+
+    def _dense(self, name: str) -> Iterator[NDArray[np.uint8]]:
+        for data in self._lanes.ahead("read", self._file.pieces(name, PIECE_BYTES)):
+            self._lanes.begin(data.nbytes)
+            yield data
+
+    def _decoded(self, name: str, stored: Any, into: NDArray[np.uint8] | None) -> Iterator[NDArray[np.uint8]]:
+        """Row tiles of an encoded tensor. ``stored`` takes the stored bytes; raises ValueError for what is no weight."""
+        from specpilot_kernels.w12.ops import decode_into
 
         record = self.records[name]
-        if record.layout == DENSE:
-            data = self._file.read(name)
-        else:
-            data = decode_w12(self.weight(name)).view(_torch().uint8).numpy().reshape(-1)
-        if hashlib.sha256(data.data).hexdigest() != record.sha256:
-            raise self._refused(name, "its bytes are not those of the original; copy the file again")
-        return data
+        assert record.escapes is not None
+        num_rows, num_columns = record.shape
+        parts = part_shapes((num_rows, num_columns), record.escapes)
+        tail, starts, escapes, bases = (
+            self._file.read(name + suffix).view(_NUMPY_DTYPES[dtype]).reshape(shape)
+            for suffix, dtype, shape in parts[1:]
+        )
+        num_tiles = parts[0][2][1]
+        step = rows_of_piece(num_columns)
+        record_bytes = 4 * 3 * RECORD_WORDS * num_tiles
+        # Of whole row tiles there may be fewer than there are pieces.
+        reads = itertools.chain(
+            self._file.pieces(name + parts[0][0], record_bytes * (step // RECORD_ROWS)),
+            itertools.repeat(lambda: np.empty(0, np.uint8)),
+        )
+        out = None if into is None else into.view(np.uint16).reshape(num_rows, num_columns)
+        firsts = range(0, num_rows, step)
+        for first, stored_records in zip(
+            firsts, self._lanes.ahead("read", itertools.islice(reads, len(firsts))), strict=True
+        ):
+            shape = min(step, num_rows - first), num_columns
+            row_tiles, _ = num_records(shape)
+            self._lanes.begin(2 * shape[0] * num_columns + stored_records.nbytes)
+            self._lanes.call("stored", stored.update, stored_records)
+            records = stored_records.view(np.uint32).reshape(-1, num_tiles, 3, RECORD_WORDS)
+            if len(records) < row_tiles:
+                whole, records = records, np.zeros((row_tiles, num_tiles, 3, RECORD_WORDS), np.uint32)
+                records[:-1] = whole
+                records[-1, :, :, : tail.shape[2]] = tail
+            at = first // RECORD_ROWS * num_tiles
+            piece_starts = starts[at : at + row_tiles * num_tiles + 1]
+            piece_bases = np.zeros(row_tiles * RECORD_ROWS, np.uint8)
+            stored_bases = bases[first : first + len(piece_bases)]
+            piece_bases[: len(stored_bases)] = stored_bases
+            weight = W12Weight(
+                shape,
+                records,
+                piece_bases,
+                escapes[piece_starts[0] : piece_starts[-1]],
+                piece_starts - piece_starts[0],
+            )
+            bits = np.empty(shape, np.uint16) if out is None else out[first : first + shape[0]]
+            yield decode_into(weight, bits).reshape(-1).view(np.uint8)
+        for part in (tail, starts, escapes, bases):
+            self._lanes.call("stored", stored.update, part.reshape(-1).view(np.uint8))
+        if starts[0] != 0 or starts[-1] != len(escapes):
+            raise ValueError(f"record_starts: got {starts[0]} to {starts[-1]}, expected 0 to {len(escapes)}")
 
     def keys(self) -> list[str]:
         """Names of the original tensors; with :meth:`get_tensor` what ``safetensors.safe_open`` offers."""
@@ -262,7 +258,7 @@ class W12File:
         try:
             self.original_header = metadata["original_header"].encode("utf-8")
             entries = json.loads(metadata["tensors"])
-            self.records = {name: _parsed(entry) for name, entry in entries.items()}
+            self.records = {name: parse_record(entry) for name, entry in entries.items()}
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise WeightFileError(f"{self.path}: metadata: {type(error).__name__}: {error}") from None
         self.originals = self._parse_original()
@@ -302,28 +298,6 @@ class W12File:
         extra = sorted(self._file.tensors.keys() - expected.keys())
         if extra:
             raise self._refused(extra[0], "no original tensor has this part")
-
-
-def _parsed(entry: dict[str, Any]) -> TensorRecord:
-    record = TensorRecord(**{**entry, "shape": tuple(entry["shape"])})
-    texts = [record.dtype, record.sha256, record.layout]
-    if not all(isinstance(text, str) for text in texts) or not all(type(n) is int for n in record.shape):
-        raise ValueError("a field is of the wrong type")
-    if record.layout == LAYOUT:
-        if record.dtype != "BF16" or len(record.shape) != 2:
-            raise ValueError(f"layout {LAYOUT} of {record.dtype} {record.shape}, expected BF16 (N, K)")
-        if type(record.escapes) is not int or record.escapes < 0 or not isinstance(record.stored_sha256, str):
-            raise ValueError(f"layout {LAYOUT} without escapes and stored_sha256")
-    elif record.layout != DENSE or record.escapes is not None or record.stored_sha256 is not None:
-        raise ValueError(f"layout: got {record.layout!r}, expected {LAYOUT!r} or {DENSE!r}")
-    return record
-
-
-_TORCH_DTYPES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
-    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-}  # fmt: skip
 
 
 def _torch() -> Any:

@@ -1,9 +1,11 @@
-"""One safetensors file to a ``.w12`` file and back, a tensor at a time."""
+"""One safetensors file to a ``.w12`` file and back, a piece at a time."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
@@ -15,18 +17,22 @@ import torch
 from numpy.typing import NDArray
 
 from specpilot_kernels.w12.atomic_file import atomic_file
-from specpilot_kernels.w12.container import (
+from specpilot_kernels.w12.container import W12File
+from specpilot_kernels.w12.format import (
     DENSE,
     FORMAT,
     LAYOUT,
     NO_DIGEST,
+    PIECE_BYTES,
     VERSION,
     TensorRecord,
-    W12File,
     header_digest,
     part_shapes,
+    rows_of_piece,
+    stored_bytes,
     stored_parts,
 )
+from specpilot_kernels.w12.lanes import Lanes
 from specpilot_kernels.w12.layout import RECORD_ROWS, W12Weight
 from specpilot_kernels.w12.ops import encode_w12
 from specpilot_kernels.w12.safetensors_file import (
@@ -60,7 +66,8 @@ def encode_file(
 ) -> None:
     """Write ``out``, from which :func:`decode_file` makes ``source`` again byte for byte.
 
-    Holds one tensor and its encoding in memory. ``out`` gets its name when it is whole and on disk.
+    Reads, hashes, encodes and writes pieces at the same time (:mod:`specpilot_kernels.w12.lanes`). ``out`` gets its
+    name when it is whole and on disk.
 
     Raises
     ------
@@ -72,40 +79,26 @@ def encode_file(
             raise WeightFileError(f"{source}: is a W12 file already")
         chosen = {t.name for t in reader.tensors.values() if is_candidate(t, is_mlp_only=is_mlp_only)}
         num_reserved = len(_header(reader, *_largest(reader, chosen)))
-        with atomic_file(out) as file:
+        with atomic_file(out) as file, Lanes() as lanes:
             file.seek(LENGTH_BYTES + num_reserved)
-            writer = _Writer(file)
-            bases: list[tuple[str, NDArray[Any]]] = []
-            records: dict[str, TensorRecord] = {}
+            encoder = _Encoder(reader, _Writer(file, lanes), lanes)
 
             def copy(tensors: Iterable[StoredTensor]) -> None:
                 for tensor in tensors:
-                    data = reader.read(tensor.name)
-                    records[tensor.name] = TensorRecord(tensor.dtype, tensor.shape, _sha256(data), DENSE)
-                    writer.add(tensor.name, tensor.dtype, tensor.shape, data)
+                    encoder.copy(tensor)
                     advance()
 
             # Larger elements first, so that every tensor is aligned, as the safetensors library does it.
             copy(_of_bits(reader, chosen, 64))
             for name in sorted(chosen, key=lambda name: reader.tensors[name].begin):
-                data = reader.read(name)
-                weight = encode_w12(_as_bfloat16(data, reader.tensors[name].shape))
-                parts = stored_parts(weight)
-                if sum(part.nbytes for part in parts) >= data.nbytes:
+                if encoder.encode(reader.tensors[name]):
+                    advance()
+                else:
                     chosen.discard(name)  # Copied below.
-                    continue
-                records[name] = _record(weight, data, parts)
-                shapes = part_shapes(weight.shape, len(weight.escapes))
-                for (suffix, dtype, shape), part in zip(shapes[:-1], parts[:-1], strict=True):
-                    writer.add(name + suffix, dtype, shape, part)
-                bases.append((name + shapes[-1][0], parts[-1].copy()))
-                advance()
             for bits in (32, 16, 8, 6, 4):
                 copy(_of_bits(reader, chosen, bits))
-            for stored_name, part in bases:
-                writer.add(stored_name, "U8", part.shape, part)
-            in_order = {name: records[name] for name in reader.tensors}
-            header = _header(reader, in_order, writer.lines)
+            records, lines = encoder.finish()
+            header = _header(reader, {name: records[name] for name in reader.tensors}, lines)
             assert len(header) <= num_reserved
             header += b" " * (num_reserved - len(header))
             digest = header_digest(header, NO_DIGEST)
@@ -115,7 +108,7 @@ def encode_file(
 
 
 def decode_file(source: Path, out: Path, *, advance: Advance = lambda: None) -> None:
-    """Write the safetensors file that ``source`` was encoded from; every tensor is checked before it is written.
+    """Write the safetensors file that ``source`` was encoded from; ``out`` gets its name when every tensor was checked.
 
     Raises
     ------
@@ -123,26 +116,32 @@ def decode_file(source: Path, out: Path, *, advance: Advance = lambda: None) -> 
         As :class:`W12File` does; ``out`` cannot be written.
     """
 
-    def tensors(reader: W12File) -> Iterator[NDArray[np.uint8]]:
+    def pieces(reader: W12File) -> Iterator[NDArray[np.uint8]]:
         for name in reader.originals:
-            yield reader.read(name)
+            yield from reader.pieces(name)
             advance()
 
     with W12File(source) as reader:
-        write_safetensors(out, reader.original_header, tensors(reader))
+        write_safetensors(out, reader.original_header, pieces(reader))
 
 
-def write_safetensors(out: Path, header: bytes, tensors: Iterable[NDArray[np.uint8]]) -> None:
-    """Write a safetensors file, whole or not at all, from its header and the tensors' bytes in their order."""
-    with atomic_file(out) as file:
+def write_safetensors(out: Path, header: bytes, pieces: Iterable[NDArray[np.uint8]]) -> None:
+    """Write a safetensors file, whole or not at all, from its header and the tensors' bytes in their order.
+
+    The next pieces are made while one is written, so that up to :data:`specpilot_kernels.w12.lanes.MOST_BYTES` of them
+    are in memory, or one larger one.
+    """
+    with atomic_file(out) as file, Lanes() as lanes:
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
-        for data in tensors:
-            file.write(data.data)
+        for data in pieces:
+            lanes.begin(data.nbytes)
+            lanes.call("write", file.write, data.data)
+        lanes.finish()
 
 
 def is_encoding_of(encoded_file: Path, source: Path, *, is_mlp_only: bool | None = None) -> bool:
-    """Whether a ``.w12`` file is whole and holds ``source``; reads both and encodes nothing.
+    """Whether a ``.w12`` file is whole and holds ``source``; decodes the one and compares it with the other.
 
     With ``is_mlp_only`` given, also whether :func:`encode_file` would encode the same tensors.
     """
@@ -151,36 +150,122 @@ def is_encoding_of(encoded_file: Path, source: Path, *, is_mlp_only: bool | None
             if encoded.original_header != reader.header:
                 return False
             for name, tensor in reader.tensors.items():
-                record = encoded.records[name]
+                layout = encoded.records[name].layout
                 if is_mlp_only is not None:
                     is_chosen = is_candidate(tensor, is_mlp_only=is_mlp_only)
                     # Few candidates are dense: those that encoding does not make smaller.
-                    if (record.layout == LAYOUT) != (is_chosen and _pays(reader, tensor, record.layout)):
+                    if (layout == LAYOUT) != (is_chosen and _pays(reader, tensor, layout)):
                         return False
-                if record.layout == LAYOUT:
-                    encoded.weight(name)
-                else:
-                    encoded.read(name)
-                if _sha256(reader.read(name)) != record.sha256:
-                    return False
+                at = 0
+                for data in encoded.pieces(name):
+                    if not np.array_equal(reader.read(name, at, at + data.nbytes), data):
+                        return False
+                    at += data.nbytes
     except WeightFileError:
         return False
     return True
 
 
 class _Writer:
-    """Puts tensors one after the other and keeps their header lines."""
+    """Puts bytes one after the other and keeps the header lines of what they are."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, lanes: Lanes) -> None:
         self.lines: dict[str, dict[str, Any]] = {}
-        self._file, self._at = file, 0
+        self.at = 0
+        self._file, self._lanes = file, lanes
 
-    def add(self, name: str, dtype: str, shape: tuple[int, ...], data: NDArray[Any]) -> None:
+    def put(self, data: NDArray[Any]) -> None:
+        self.at += data.nbytes
+        self._lanes.call("write", self._file.write, _as_bytes(data).data)
+
+    def name(self, name: str, dtype: str, shape: tuple[int, ...], begin: int, end: int) -> None:
+        """Say what stands there."""
         if name in self.lines:
             raise WeightFileError(f"{name}: the file has a tensor of the name that an encoded one needs")
-        self.lines[name] = _line(dtype, shape, self._at, self._at + data.nbytes)
-        self._at += data.nbytes
-        self._file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+        self.lines[name] = _line(dtype, shape, begin, end)
+
+    def go_back(self, at: int) -> None:
+        """What was put from there on is written over."""
+        self._lanes.call("write", self._file.seek, at - self.at, os.SEEK_CUR)
+        self.at = at
+
+    def cut(self) -> None:
+        """The file ends here."""
+        self._lanes.call("write", self._file.truncate)
+
+
+class _Encoder:
+    """Writes the tensors of a file, each by pieces."""
+
+    def __init__(self, reader: SafetensorsFile, writer: _Writer, lanes: Lanes) -> None:
+        self._reader, self._writer, self._lanes = reader, writer, lanes
+        self._bases: list[tuple[str, NDArray[np.uint8]]] = []
+        self._unfinished: dict[str, Callable[[], TensorRecord]] = {}
+
+    def copy(self, tensor: StoredTensor) -> None:
+        """As it is."""
+        digest, begin = hashlib.sha256(), self._writer.at
+        self._writer.name(tensor.name, tensor.dtype, tensor.shape, begin, begin + tensor.num_bytes)
+        for data in self._lanes.ahead("read", self._reader.pieces(tensor.name, PIECE_BYTES)):
+            self._lanes.begin(data.nbytes)
+            self._lanes.call("original", digest.update, data)
+            self._writer.put(data)
+        self._unfinished[tensor.name] = lambda: TensorRecord(
+            tensor.dtype, tensor.shape, digest.hexdigest(), DENSE
+        )
+
+    def encode(self, tensor: StoredTensor) -> bool:
+        """As W12, but for the bases, which stand last; or not, when that is no smaller."""
+        shape = tensor.shape[0], tensor.shape[1]
+        if stored_bytes(shape, 0) >= tensor.num_bytes:
+            return False
+        original, stored, begin = hashlib.sha256(), hashlib.sha256(), self._writer.at
+        starts, escapes, bases = [np.zeros(1, np.uint32)], [], []
+
+        def put(part: NDArray[Any]) -> None:
+            self._lanes.call("stored", stored.update, _as_bytes(part))
+            self._writer.put(part)
+
+        for data, weight in self._encoded_pieces(tensor):
+            self._lanes.call("original", original.update, data)
+            records, tail, piece_starts, piece_escapes, piece_bases = stored_parts(weight)
+            put(records)
+            put(tail)  # The last piece alone has one.
+            starts.append(starts[-1][-1] + piece_starts[1:])
+            escapes.append(piece_escapes)
+            bases.append(piece_bases)
+        escape_list, base_list = np.concatenate(escapes), np.concatenate(bases)
+        if stored_bytes(shape, len(escape_list)) >= tensor.num_bytes:
+            self._writer.go_back(begin)
+            return False
+        put(np.concatenate(starts))
+        put(escape_list)
+        self._lanes.call("stored", stored.update, base_list)
+        parts = part_shapes(shape, len(escape_list))
+        for suffix, dtype, part_shape in parts[:-1]:
+            end = begin + math.prod(part_shape) * DTYPE_BITS[dtype] // 8
+            self._writer.name(tensor.name + suffix, dtype, part_shape, begin, end)
+            begin = end
+        self._bases.append((tensor.name + parts[-1][0], base_list))
+        self._unfinished[tensor.name] = lambda: TensorRecord(
+            tensor.dtype, shape, original.hexdigest(), LAYOUT, len(escape_list), stored.hexdigest()
+        )
+        return True
+
+    def finish(self) -> tuple[dict[str, TensorRecord], dict[str, dict[str, Any]]]:
+        """Write the bases and wait; returns what the header says."""
+        for name, bases in self._bases:
+            begin = self._writer.at
+            self._writer.put(bases)
+            self._writer.name(name, "U8", bases.shape, begin, self._writer.at)
+        self._writer.cut()
+        self._lanes.finish()
+        return {name: record() for name, record in self._unfinished.items()}, self._writer.lines
+
+    def _encoded_pieces(self, tensor: StoredTensor) -> Iterator[tuple[NDArray[np.uint8], W12Weight]]:
+        for data in self._lanes.ahead("read", _row_tiles(self._reader, tensor)):
+            self._lanes.begin(2 * data.nbytes)  # An encoding is smaller, but for escapes.
+            yield data, encode_w12(_as_bfloat16(data, tensor.shape[1]))
 
 
 def _line(dtype: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
@@ -229,24 +314,22 @@ def _of_bits(reader: SafetensorsFile, chosen: set[str], bits: int) -> list[Store
     return [t for t in reader.tensors.values() if t.name not in chosen and DTYPE_BITS[t.dtype] == bits]
 
 
-def _record(weight: W12Weight, data: NDArray[np.uint8], parts: list[NDArray[Any]]) -> TensorRecord:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-    return TensorRecord("BF16", weight.shape, _sha256(data), LAYOUT, len(weight.escapes), digest.hexdigest())
+def _row_tiles(reader: SafetensorsFile, tensor: StoredTensor) -> Iterator[Callable[[], NDArray[np.uint8]]]:
+    return reader.pieces(tensor.name, 2 * tensor.shape[1] * rows_of_piece(tensor.shape[1]))
 
 
 def _pays(reader: SafetensorsFile, tensor: StoredTensor, layout: str) -> bool:
     """Whether encoding makes a candidate smaller; of one that is encoded that is known."""
-    if layout == LAYOUT:
-        return True
-    weight = encode_w12(_as_bfloat16(reader.read(tensor.name), tensor.shape))
-    return sum(part.nbytes for part in stored_parts(weight)) < tensor.num_bytes
+    shape = tensor.shape[0], tensor.shape[1]
+    if layout == LAYOUT or stored_bytes(shape, 0) >= tensor.num_bytes:
+        return layout == LAYOUT
+    pieces = (encode_w12(_as_bfloat16(read(), shape[1])) for read in _row_tiles(reader, tensor))
+    return stored_bytes(shape, sum(len(piece.escapes) for piece in pieces)) < tensor.num_bytes
 
 
-def _as_bfloat16(data: NDArray[np.uint8], shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.from_numpy(data).view(torch.bfloat16).view(shape)
+def _as_bfloat16(data: NDArray[np.uint8], num_columns: int) -> torch.Tensor:
+    return torch.from_numpy(data).view(torch.bfloat16).view(-1, num_columns)
 
 
-def _sha256(data: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(data.data).hexdigest()
+def _as_bytes(data: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8)

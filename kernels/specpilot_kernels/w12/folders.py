@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from specpilot_kernels.w12.atomic_file import PART_SUFFIX
-from specpilot_kernels.w12.container import W12_SUFFIX, W12File
+from specpilot_kernels.w12.container import W12File
+from specpilot_kernels.w12.format import W12_SUFFIX
 from specpilot_kernels.w12.safetensors_file import SafetensorsFile, WeightFileError, named_errors
 
 __all__ = ["PLAIN_SUFFIX", "left_behind", "other_files", "tensor_names", "weight_files"]

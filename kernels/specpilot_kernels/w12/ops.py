@@ -11,7 +11,7 @@ from specpilot_kernels.cpu_jit import num_threads
 from specpilot_kernels.w12.cpu_numba import choose_bases, decode_records, encode_records, list_escapes
 from specpilot_kernels.w12.layout import RECORD_ROWS, RECORD_WORDS, W12Weight, num_records
 
-__all__ = ["decode_w12", "encode_w12", "view_w12"]
+__all__ = ["decode_into", "decode_w12", "encode_w12", "view_w12"]
 
 
 def encode_w12(weight: Tensor) -> W12Weight:
@@ -34,7 +34,7 @@ def encode_w12(weight: Tensor) -> W12Weight:
     bits: NDArray[np.uint16] = weight.detach().contiguous().view(torch.int16).numpy().view(np.uint16)
     tiles = num_records(bits.shape)
     bases = np.zeros(tiles[0] * RECORD_ROWS, np.uint8)
-    records = np.zeros((*tiles, 3, RECORD_WORDS), np.uint32)
+    records = np.empty((*tiles, 3, RECORD_WORDS), np.uint32)
     num_escaped = np.zeros((len(bases), tiles[1]), np.uint8)
     threads = num_threads(16 * bits.size)
     choose_bases(bits, bases, threads)
@@ -50,7 +50,7 @@ def encode_w12(weight: Tensor) -> W12Weight:
 
 def decode_w12(weight: W12Weight) -> Tensor:
     """The weight again, bfloat16 (N, K), bit for bit, new memory."""
-    return _decode(weight, is_view=False)
+    return _as_tensor(decode_into(weight, np.empty(weight.shape, np.uint16)))
 
 
 def view_w12(weight: W12Weight) -> Tensor:
@@ -58,11 +58,15 @@ def view_w12(weight: W12Weight) -> Tensor:
 
     The lower four mantissa bits count as 8; escapes are exact.
     """
-    return _decode(weight, is_view=True)
+    return _as_tensor(decode_into(weight, np.empty(weight.shape, np.uint16), is_view=True))
 
 
-def _decode(weight: W12Weight, *, is_view: bool) -> Tensor:
-    bits = np.empty(weight.shape, np.uint16)
+def decode_into(weight: W12Weight, bits: NDArray[np.uint16], *, is_view: bool = False) -> NDArray[np.uint16]:
+    """Write the weight's BF16 bits, or those of its view, into a contiguous array of its shape; returns that."""
     threads = num_threads(16 * bits.size)
     decode_records(weight.records, weight.bases, weight.escapes, weight.record_starts, bits, is_view, threads)
+    return bits
+
+
+def _as_tensor(bits: NDArray[np.uint16]) -> Tensor:
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)

@@ -7,10 +7,11 @@ of JSON, then the tensors' bytes without a gap.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -142,7 +143,7 @@ def _tensor(name: str, value: Any, refuse: Any) -> StoredTensor:
 
 
 class SafetensorsFile:
-    """An open file. Reads one tensor at a time into new memory; not for several threads at once.
+    """An open file. Threads may share it: no read moves a position in the file.
 
     Attributes
     ----------
@@ -188,16 +189,25 @@ class SafetensorsFile:
     def close(self) -> None:
         self._file.close()
 
-    def read(self, name: str) -> NDArray[np.uint8]:
-        """Bytes of a tensor, new memory."""
-        data = np.empty(self.tensors[name].num_bytes, np.uint8)
-        self.read_into(name, data)
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> NDArray[np.uint8]:
+        """Bytes of a tensor, all or those from ``begin`` to ``end``, new memory."""
+        num_bytes = self.tensors[name].num_bytes
+        data = np.empty((num_bytes if end is None else min(end, num_bytes)) - begin, np.uint8)
+        self.read_into(name, data, begin)
         return data
 
-    def read_into(self, name: str, data: NDArray[Any]) -> None:
-        """Fill a contiguous array of as many bytes."""
-        tensor = self.tensors[name]
+    def read_into(self, name: str, data: NDArray[Any], begin: int = 0) -> None:
+        """Fill a contiguous array with a tensor's bytes from ``begin`` on."""
+        at = self._data_begin + self.tensors[name].begin + begin
+        left = memoryview(data.reshape(-1).view(np.uint8))
         with named_errors(self.path, "read"):
-            self._file.seek(self._data_begin + tensor.begin)
-            if data.nbytes and self._file.readinto(data.data.cast("B")) != tensor.num_bytes:
-                raise WeightFileError(f"{self.path}: {name}: the file became shorter while it was read")
+            while left:
+                count = os.preadv(self._file.fileno(), [left], at)
+                if not count:
+                    raise WeightFileError(f"{self.path}: {name}: the file became shorter while it was read")
+                left, at = left[count:], at + count
+
+    def pieces(self, name: str, piece_bytes: int) -> Iterator[Callable[[], NDArray[np.uint8]]]:
+        """Calls that read a tensor's bytes, so many at a time, in order; none for an empty one."""
+        for begin in range(0, self.tensors[name].num_bytes, piece_bytes):
+            yield functools.partial(self.read, name, begin, begin + piece_bytes)

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from specpilot_kernels.w12.container import DENSE, W12File
+from specpilot_kernels.w12.container import W12File
+from specpilot_kernels.w12.format import DENSE
 from specpilot_kernels.w12.ops import decode_w12
 
 __all__ = ["GroupStatistics", "TensorStatistics", "group_by_layer", "read_statistics"]

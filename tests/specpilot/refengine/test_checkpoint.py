@@ -16,7 +16,8 @@ from specpilot.errors import CheckpointError
 from specpilot.refengine.checkpoint import INDEX_FILE, WEIGHTS_FILE, read_tensors, target_shapes
 from specpilot.refengine.model import load_target
 from specpilot_kernels.w12.checkpoint import encode_checkpoint
-from specpilot_kernels.w12.container import W12_SUFFIX, W12File
+from specpilot_kernels.w12.container import W12File
+from specpilot_kernels.w12.format import W12_SUFFIX
 from tests.specpilot.refengine.random_target import SMALL, UNTIED, save_target
 
 SHAPES = target_shapes(SMALL)
