@@ -139,6 +139,54 @@ def test_decoding_goes_on_after_a_kill(folder: Path, tmp_path: Path) -> None:
                for name in contents(tmp_path / "again"))  # fmt: skip
 
 
+KILLED_BESIDE = """
+import os, signal, sys
+from pathlib import Path
+from specpilot_kernels.w12 import container, format, lanes, piece_writer, tensor_encoder
+from specpilot_kernels.w12.checkpoint import decode_checkpoint, encode_checkpoint
+for module in (format, container, tensor_encoder):
+    module.PIECE_BYTES = 2**14
+piece_writer.SYNC_BYTES = 2**14
+left, sync = int(sys.argv[4]), os.fdatasync
+def killing(descriptor):
+    global left
+    sync(descriptor)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fdatasync = killing
+verb = {"encode": encode_checkpoint, "decode": decode_checkpoint}[sys.argv[1]]
+verb(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("num_syncs", [1, 12])
+def test_a_kill_from_a_thread_that_writes(folder: Path, tmp_path: Path, num_syncs: int) -> None:
+    """Pieces are read, hashed and encoded at that moment, and a part of the shard is on disk."""
+
+    def kill(verb: str, source: Path, out: Path) -> set[str]:
+        call = [sys.executable, "-c", KILLED_BESIDE, verb, str(source), str(out), str(num_syncs)]
+        assert subprocess.run(call, check=False).returncode == -signal.SIGKILL
+        suffixes = (".w12", ".safetensors")
+        return {f"{file.stem}" for file in out.iterdir() if file.suffix in suffixes}
+
+    whole = tmp_path / "whole"
+    encode_checkpoint(folder, whole)
+    done = kill("encode", folder, tmp_path / "w12")
+    assert done == set(SHARDS[: len(done)]) and (num_syncs == 1) == (not done)
+    assert contents(tmp_path / "w12").keys() == {
+        *(f"{shard}.w12" for shard in done), f"{SHARDS[len(done)]}.w12{PART_SUFFIX}",
+    }  # fmt: skip
+    encode_checkpoint(folder, tmp_path / "w12")
+    assert contents(tmp_path / "w12") == contents(whole)
+    done = kill("decode", whole, tmp_path / "again")
+    assert done == set(SHARDS[: len(done)])
+    decode_checkpoint(whole, tmp_path / "again")
+    expected = contents(folder)
+    del expected["pytorch_model.bin"]
+    assert contents(tmp_path / "again") == expected
+
+
 def test_a_shard_of_something_else_is_not_kept(folder: Path, tmp_path: Path) -> None:
     encode_checkpoint(folder, tmp_path / "w12")
     other = {f"1.{name}": value for name, value in mixed_tensors(9).items()}

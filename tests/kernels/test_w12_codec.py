@@ -144,6 +144,48 @@ def test_of_equal_windows_the_highest() -> None:
     assert encode_w12(_tensor(np.full((1, 1), 255 << 7, np.uint16))).escape_rate == 1.0
 
 
+def _bases(exponents: NDArray[np.int64]) -> list[int]:
+    """By counting every window; of equal ones the highest."""
+    bases = []
+    for row in exponents:
+        sums = np.concatenate((np.zeros(1, np.int64), np.bincount(row, minlength=256).cumsum()))
+        covered = sums[16:256] - sums[:240]
+        bases.append(239 - int(covered[::-1].argmax()))
+    return bases
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    top=st.integers(0, 255),
+    num_top=st.integers(0, 6),
+    num_below=st.integers(0, 6),
+    depth=st.integers(0, 40),
+    gap=st.integers(0, 17),
+    num_columns=st.sampled_from((13, 64, 577)),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_windows_where_the_highest_exponent_weighs_as_much_as_what_lies_below(
+    top: int, num_top: int, num_below: int, depth: int, gap: int, num_columns: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    middle = rng.integers(max(0, top - 15), max(0, top - gap) + 1, (8, num_columns)).clip(0, 255)
+    middle[:, :num_top] = top
+    middle[:, num_top : num_top + num_below] = max(0, top - 16 - depth)
+    exponents = rng.permuted(middle, axis=1)
+    noise = rng.integers(0, 65536, exponents.shape) & 0x807F
+    weight = encode_w12(_tensor((exponents << 7 | noise).astype(np.uint16)))
+    assert weight.bases[:8].tolist() == _bases(exponents)
+
+
+def test_the_windows_of_long_rows() -> None:
+    """Longer than a count of 16 bits holds: 40,000 zeros, or 70,000 numbers of the highest exponent."""
+    exponents = np.full((4, 140_000), 120)
+    exponents[0, :40_000], exponents[1, :80_000], exponents[2, 69_990:] = 0, 0, 100
+    exponents[3, 32_768], exponents[3, 65_536] = 130, 90
+    weight = encode_w12(_tensor((exponents << 7).astype(np.uint16)))
+    assert weight.bases[:4].tolist() == _bases(exponents)
+
+
 def test_the_view_is_the_first_two_thirds_of_a_record() -> None:
     """Plane B does not enter, and what does keeps sign, exponent and three mantissa bits, the rest in the middle."""
     bits = _normal((128, 64), 4)

@@ -42,6 +42,7 @@ _TORCH_DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
 
 
@@ -165,7 +166,7 @@ class W12File:
             yield data
 
     def _decoded(self, name: str, stored: Any, into: NDArray[np.uint8] | None) -> Iterator[NDArray[np.uint8]]:
-        """Row tiles of an encoded tensor. ``stored`` takes the stored bytes; raises ValueError for what is no weight."""
+        """Row tiles of an encoded tensor. ``stored`` takes the stored bytes; ValueError for what is no weight."""
         from specpilot_kernels.w12.ops import decode_into
 
         record = self.records[name]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from specpilot_kernels.w12.atomic_file import atomic_file
@@ -23,18 +19,16 @@ from specpilot_kernels.w12.format import (
     FORMAT,
     LAYOUT,
     NO_DIGEST,
-    PIECE_BYTES,
     VERSION,
     TensorRecord,
     header_digest,
     part_shapes,
-    rows_of_piece,
     stored_bytes,
-    stored_parts,
 )
 from specpilot_kernels.w12.lanes import Lanes
-from specpilot_kernels.w12.layout import RECORD_ROWS, W12Weight
+from specpilot_kernels.w12.layout import RECORD_ROWS
 from specpilot_kernels.w12.ops import encode_w12
+from specpilot_kernels.w12.piece_writer import PieceWriter
 from specpilot_kernels.w12.safetensors_file import (
     DTYPE_BITS,
     LENGTH_BYTES,
@@ -42,6 +36,7 @@ from specpilot_kernels.w12.safetensors_file import (
     StoredTensor,
     WeightFileError,
 )
+from specpilot_kernels.w12.tensor_encoder import TensorEncoder, as_bfloat16, header_line, row_tiles
 
 __all__ = ["Advance", "decode_file", "encode_file", "is_candidate", "is_encoding_of", "write_safetensors"]
 
@@ -81,7 +76,7 @@ def encode_file(
         num_reserved = len(_header(reader, *_largest(reader, chosen)))
         with atomic_file(out) as file, Lanes() as lanes:
             file.seek(LENGTH_BYTES + num_reserved)
-            encoder = _Encoder(reader, _Writer(file, lanes), lanes)
+            encoder = TensorEncoder(reader, PieceWriter(file, out, lanes), lanes)
 
             def copy(tensors: Iterable[StoredTensor]) -> None:
                 for tensor in tensors:
@@ -116,17 +111,18 @@ def decode_file(source: Path, out: Path, *, advance: Advance = lambda: None) -> 
         As :class:`W12File` does; ``out`` cannot be written.
     """
 
-    def pieces(reader: W12File) -> Iterator[NDArray[np.uint8]]:
+    def pieces(reader: W12File) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         for name in reader.originals:
-            yield from reader.pieces(name)
+            for data in reader.pieces(name):
+                yield name, data
             advance()
 
     with W12File(source) as reader:
         write_safetensors(out, reader.original_header, pieces(reader))
 
 
-def write_safetensors(out: Path, header: bytes, pieces: Iterable[NDArray[np.uint8]]) -> None:
-    """Write a safetensors file, whole or not at all, from its header and the tensors' bytes in their order.
+def write_safetensors(out: Path, header: bytes, pieces: Iterable[tuple[str, NDArray[np.uint8]]]) -> None:
+    """Write a safetensors file, whole or not at all, from its header and the tensors' names and bytes in their order.
 
     The next pieces are made while one is written, so that up to :data:`specpilot_kernels.w12.lanes.MOST_BYTES` of them
     are in memory, or one larger one.
@@ -134,10 +130,11 @@ def write_safetensors(out: Path, header: bytes, pieces: Iterable[NDArray[np.uint
     with atomic_file(out) as file, Lanes() as lanes:
         file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
         file.write(header)
-        for data in pieces:
+        writer = PieceWriter(file, out, lanes)
+        for name, data in pieces:
             lanes.begin(data.nbytes)
-            lanes.call("write", file.write, data.data)
-        lanes.finish()
+            writer.put(name, data)
+        writer.end()
 
 
 def is_encoding_of(encoded_file: Path, source: Path, *, is_mlp_only: bool | None = None) -> bool:
@@ -164,112 +161,6 @@ def is_encoding_of(encoded_file: Path, source: Path, *, is_mlp_only: bool | None
     except WeightFileError:
         return False
     return True
-
-
-class _Writer:
-    """Puts bytes one after the other and keeps the header lines of what they are."""
-
-    def __init__(self, file: BinaryIO, lanes: Lanes) -> None:
-        self.lines: dict[str, dict[str, Any]] = {}
-        self.at = 0
-        self._file, self._lanes = file, lanes
-
-    def put(self, data: NDArray[Any]) -> None:
-        self.at += data.nbytes
-        self._lanes.call("write", self._file.write, _as_bytes(data).data)
-
-    def name(self, name: str, dtype: str, shape: tuple[int, ...], begin: int, end: int) -> None:
-        """Say what stands there."""
-        if name in self.lines:
-            raise WeightFileError(f"{name}: the file has a tensor of the name that an encoded one needs")
-        self.lines[name] = _line(dtype, shape, begin, end)
-
-    def go_back(self, at: int) -> None:
-        """What was put from there on is written over."""
-        self._lanes.call("write", self._file.seek, at - self.at, os.SEEK_CUR)
-        self.at = at
-
-    def cut(self) -> None:
-        """The file ends here."""
-        self._lanes.call("write", self._file.truncate)
-
-
-class _Encoder:
-    """Writes the tensors of a file, each by pieces."""
-
-    def __init__(self, reader: SafetensorsFile, writer: _Writer, lanes: Lanes) -> None:
-        self._reader, self._writer, self._lanes = reader, writer, lanes
-        self._bases: list[tuple[str, NDArray[np.uint8]]] = []
-        self._unfinished: dict[str, Callable[[], TensorRecord]] = {}
-
-    def copy(self, tensor: StoredTensor) -> None:
-        """As it is."""
-        digest, begin = hashlib.sha256(), self._writer.at
-        self._writer.name(tensor.name, tensor.dtype, tensor.shape, begin, begin + tensor.num_bytes)
-        for data in self._lanes.ahead("read", self._reader.pieces(tensor.name, PIECE_BYTES)):
-            self._lanes.begin(data.nbytes)
-            self._lanes.call("original", digest.update, data)
-            self._writer.put(data)
-        self._unfinished[tensor.name] = lambda: TensorRecord(
-            tensor.dtype, tensor.shape, digest.hexdigest(), DENSE
-        )
-
-    def encode(self, tensor: StoredTensor) -> bool:
-        """As W12, but for the bases, which stand last; or not, when that is no smaller."""
-        shape = tensor.shape[0], tensor.shape[1]
-        if stored_bytes(shape, 0) >= tensor.num_bytes:
-            return False
-        original, stored, begin = hashlib.sha256(), hashlib.sha256(), self._writer.at
-        starts, escapes, bases = [np.zeros(1, np.uint32)], [], []
-
-        def put(part: NDArray[Any]) -> None:
-            self._lanes.call("stored", stored.update, _as_bytes(part))
-            self._writer.put(part)
-
-        for data, weight in self._encoded_pieces(tensor):
-            self._lanes.call("original", original.update, data)
-            records, tail, piece_starts, piece_escapes, piece_bases = stored_parts(weight)
-            put(records)
-            put(tail)  # The last piece alone has one.
-            starts.append(starts[-1][-1] + piece_starts[1:])
-            escapes.append(piece_escapes)
-            bases.append(piece_bases)
-        escape_list, base_list = np.concatenate(escapes), np.concatenate(bases)
-        if stored_bytes(shape, len(escape_list)) >= tensor.num_bytes:
-            self._writer.go_back(begin)
-            return False
-        put(np.concatenate(starts))
-        put(escape_list)
-        self._lanes.call("stored", stored.update, base_list)
-        parts = part_shapes(shape, len(escape_list))
-        for suffix, dtype, part_shape in parts[:-1]:
-            end = begin + math.prod(part_shape) * DTYPE_BITS[dtype] // 8
-            self._writer.name(tensor.name + suffix, dtype, part_shape, begin, end)
-            begin = end
-        self._bases.append((tensor.name + parts[-1][0], base_list))
-        self._unfinished[tensor.name] = lambda: TensorRecord(
-            tensor.dtype, shape, original.hexdigest(), LAYOUT, len(escape_list), stored.hexdigest()
-        )
-        return True
-
-    def finish(self) -> tuple[dict[str, TensorRecord], dict[str, dict[str, Any]]]:
-        """Write the bases and wait; returns what the header says."""
-        for name, bases in self._bases:
-            begin = self._writer.at
-            self._writer.put(bases)
-            self._writer.name(name, "U8", bases.shape, begin, self._writer.at)
-        self._writer.cut()
-        self._lanes.finish()
-        return {name: record() for name, record in self._unfinished.items()}, self._writer.lines
-
-    def _encoded_pieces(self, tensor: StoredTensor) -> Iterator[tuple[NDArray[np.uint8], W12Weight]]:
-        for data in self._lanes.ahead("read", _row_tiles(self._reader, tensor)):
-            self._lanes.begin(2 * data.nbytes)  # An encoding is smaller, but for escapes.
-            yield data, encode_w12(_as_bfloat16(data, tensor.shape[1]))
-
-
-def _line(dtype: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
 
 
 def _header(
@@ -306,7 +197,7 @@ def _largest(
             shape = tensor.shape[0], tensor.shape[1]
             records[name] = TensorRecord(tensor.dtype, shape, NO_DIGEST, LAYOUT, limit, NO_DIGEST)
             parts = part_shapes(shape, limit)
-        lines |= {name + suffix: _line(dtype, shape, limit, limit) for suffix, dtype, shape in parts}
+        lines |= {name + suffix: header_line(dtype, shape, limit, limit) for suffix, dtype, shape in parts}
     return records, lines
 
 
@@ -314,22 +205,10 @@ def _of_bits(reader: SafetensorsFile, chosen: set[str], bits: int) -> list[Store
     return [t for t in reader.tensors.values() if t.name not in chosen and DTYPE_BITS[t.dtype] == bits]
 
 
-def _row_tiles(reader: SafetensorsFile, tensor: StoredTensor) -> Iterator[Callable[[], NDArray[np.uint8]]]:
-    return reader.pieces(tensor.name, 2 * tensor.shape[1] * rows_of_piece(tensor.shape[1]))
-
-
 def _pays(reader: SafetensorsFile, tensor: StoredTensor, layout: str) -> bool:
     """Whether encoding makes a candidate smaller; of one that is encoded that is known."""
     shape = tensor.shape[0], tensor.shape[1]
     if layout == LAYOUT or stored_bytes(shape, 0) >= tensor.num_bytes:
         return layout == LAYOUT
-    pieces = (encode_w12(_as_bfloat16(read(), shape[1])) for read in _row_tiles(reader, tensor))
+    pieces = (encode_w12(as_bfloat16(read(), shape[1])) for read in row_tiles(reader, tensor))
     return stored_bytes(shape, sum(len(piece.escapes) for piece in pieces)) < tensor.num_bytes
-
-
-def _as_bfloat16(data: NDArray[np.uint8], num_columns: int) -> torch.Tensor:
-    return torch.from_numpy(data).view(torch.bfloat16).view(-1, num_columns)
-
-
-def _as_bytes(data: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(data).reshape(-1).view(np.uint8)

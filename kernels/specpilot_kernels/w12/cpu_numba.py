@@ -31,7 +31,7 @@ _WARPS, _WARP_ROWS = RECORD_ROWS // 16, 16
 _WARP_WORDS = RECORD_WORDS // _WARPS
 _STEPS = RECORD_COLUMNS // 16
 _BASES = LARGEST_BASE + 1
-_LAST = np.uint16(WINDOW - 1)
+_LAST, _LARGEST = np.uint16(WINDOW - 1), np.uint16(LARGEST_BASE)
 _MIDPOINT = np.uint16(MIDPOINT)
 _SIGN_MANTISSA = np.uint16(0x807F)
 _EXPONENT = np.uint16(0x7F80)
@@ -119,7 +119,7 @@ def _base_by_top(row: Any) -> int:
     if top == _EXPONENT:
         return -1
     first = np.uint16(top - _BELOW_TOP) if top >= _BELOW_TOP else np.uint16(0)
-    lowest, excess = top, 0
+    lowest, excess = top, np.int64(0)
     for begin in range(0, len(row), _COUNTED):
         some = row[begin : begin + _COUNTED]
         num_below_top, num_below = np.uint16(0), np.uint16(0)
@@ -133,7 +133,7 @@ def _base_by_top(row: Any) -> int:
             if exponent < lowest:
                 lowest = exponent
         excess += len(some) - np.int64(num_below_top) - np.int64(num_below)
-    return min(np.int64(lowest) >> 7, LARGEST_BASE) if excess >= 0 else -1
+    return int(min(lowest >> np.uint16(7), _LARGEST)) if excess >= 0 else -1
 
 
 @inlined

@@ -199,7 +199,7 @@ class SafetensorsFile:
     def read_into(self, name: str, data: NDArray[Any], begin: int = 0) -> None:
         """Fill a contiguous array with a tensor's bytes from ``begin`` on."""
         at = self._data_begin + self.tensors[name].begin + begin
-        left = memoryview(data.reshape(-1).view(np.uint8))
+        left = data.reshape(-1).view(np.uint8).data
         with named_errors(self.path, "read"):
             while left:
                 count = os.preadv(self._file.fileno(), [left], at)

@@ -52,9 +52,9 @@ def export_gguf(path: Path, out: Path, *, advance: Callable[[], None] = lambda: 
     tokenizer = read_tokenizer(file)
     tensors = GgufTensors(file, config)
 
-    def contents() -> Iterator[NDArray[np.uint8]]:
+    def contents() -> Iterator[tuple[str, NDArray[np.uint8]]]:
         for name in tensors:
-            yield tensors[name].contiguous().view(torch.uint8).numpy().reshape(-1)
+            yield name, tensors[name].contiguous().view(torch.uint8).numpy().reshape(-1)
             advance()
 
     try:
