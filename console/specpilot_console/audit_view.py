@@ -34,7 +34,7 @@ def _result_html(result: AuditResult) -> Markup:
         picture = base64.b64encode(result.picture.encode()).decode()
         parts.append(
             Markup(
-                f'<img alt="{escape(result.message)}" style="max-width:100%" '
+                f'<img alt="{escape(result.message)}" class="sp-picture" '
                 f'src="data:image/svg+xml;base64,{picture}">'
             )
         )

@@ -12,6 +12,7 @@ from specpilot_console.client import ApiError
 __all__ = [
     "Markup",
     "badge",
+    "badges",
     "cards",
     "facts",
     "heading",
@@ -82,6 +83,11 @@ def when(at: datetime) -> str:
 def badge(word: str, tone: str | None = None) -> Markup:
     found = tone or next((name for name, words in _TONES.items() if word in words), "plain")
     return Markup(f'<span class="sp-badge sp-{found}">{escape(word.replace("_", " "))}</span>')
+
+
+def badges(*shown: Markup) -> Markup:
+    """Several in one cell, which wrap without touching."""
+    return Markup(f'<span class="sp-badges">{"".join(shown)}</span>')
 
 
 def cards(items: Iterable[tuple[str, Any, Any]], is_wide: bool = False) -> Markup:

@@ -1,4 +1,7 @@
-"""Looks of the console: Gradio's own variables, so light and dark follow the system without further rules."""
+"""Looks of the console: Gradio's own variables, so light and dark follow the system without further rules.
+
+Margins and borders are marked important where Gradio sets those of everything inside an HTML component to 0.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,19 @@ CSS = """
 .sp-value.sp-long { font-size: 15px; padding: 5px 0; }
 .sp-small { font-size: 12px; color: var(--sp-muted); overflow-wrap: anywhere; }
 .sp-badge { display: inline-block; padding: 1px 9px; border-radius: 999px; font-size: 12px; font-weight: 600;
-  white-space: nowrap; line-height: 1.6; border: 1px solid currentColor; vertical-align: middle; }
+  margin: 1px 0 !important; white-space: nowrap; line-height: 1.6; border: 1px solid currentColor;
+  vertical-align: middle; }
 .sp-value .sp-badge { font-size: 16px; }
 .sp-badge.sp-good { color: #15803d; } .dark .sp-badge.sp-good { color: #4ade80; }
 .sp-badge.sp-bad { color: #b91c1c; } .dark .sp-badge.sp-bad { color: #f87171; }
 .sp-badge.sp-busy { color: #b45309; } .dark .sp-badge.sp-busy { color: #fbbf24; }
 .sp-badge.sp-plain { color: var(--sp-muted); }
-.sp-scroll { overflow-x: auto; max-height: 430px; overflow-y: auto; }
+.sp-scroll { overflow-x: auto; max-height: 430px; overflow-y: auto; margin: 4px 0 12px !important; }
+.sp-badges { display: inline-flex; flex-wrap: wrap; gap: 2px 4px; }
+.sp-end { align-items: flex-end; }
+.sp-picture { display: block; max-width: 100%; margin: 8px 0 12px !important; border-radius: 8px;
+  border: 1px solid var(--border-color-primary) !important; }
+.dark .sp-picture { filter: invert(0.93) hue-rotate(180deg); }
 .sp-table { width: 100%; border-collapse: collapse; font-size: 13px; margin: 0 !important; border: 0 !important; }
 .sp-table thead, .sp-table tbody, .sp-table tr { border: 0 !important; }
 .sp-table th { text-align: left; font-weight: 600; white-space: nowrap; color: var(--sp-muted);
@@ -42,13 +51,15 @@ CSS = """
 .sp-log { font: 12px/1.5 var(--font-mono); white-space: pre-wrap; overflow: auto; max-height: 560px; padding: 10px 12px;
   border: 1px solid var(--border-color-primary); border-radius: 8px; background: var(--block-background-fill);
   color: var(--body-text-color); margin: 0; }
-.sp-facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; font-size: 13px; margin: 0; }
+.sp-facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; font-size: 13px;
+  margin: 4px 0 10px !important; }
 .sp-facts dt { color: var(--sp-muted); } .sp-facts dd { margin: 0; overflow-wrap: anywhere; }
-.sp-heading { font-size: 15px; font-weight: 600; margin: 8px 0 4px; }
-.sp-note { border: 1px solid var(--border-color-primary); border-left: 4px solid var(--sp-muted);
-  border-radius: 8px;
-  padding: 9px 13px; font-size: 14px; overflow-wrap: anywhere; }
-.sp-note.sp-bad { border-left-color: #dc2626; } .sp-note.sp-good { border-left-color: #16a34a; }
+.sp-heading { font-size: 15px; font-weight: 600; margin: 10px 0 4px !important; }
+.sp-note { border: 1px solid var(--border-color-primary) !important; border-left: 4px solid var(--sp-muted) !important;
+  border-radius: 4px 8px 8px 4px; margin: 4px 0 !important; padding: 9px 13px; font-size: 14px;
+  overflow-wrap: anywhere; }
+.sp-note.sp-bad { border-left-color: #dc2626 !important; }
+.sp-note.sp-good { border-left-color: #16a34a !important; }
 .sp-bar { height: 10px; border-radius: 999px; overflow: hidden; margin: 8px 0 4px; position: relative;
   border: 1px solid var(--border-color-primary); background: var(--background-fill-secondary); }
 .sp-bar > div { height: 100%; background: #2563eb; transition: width .5s; }

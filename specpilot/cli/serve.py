@@ -47,6 +47,11 @@ def _up(context: typer.Context) -> None:
     With --console the web console too, on 127.0.0.1:7860.
     """
     arguments = list(context.args)
+    if {"-h", "--help"} & set(arguments):
+        typer.echo(
+            f"specpilot up: the sidecar as below, with --profile {DEFAULT_PROFILE} where none is named.\n"
+            "  --console    the web console too, on 127.0.0.1:7860\n"
+        )
     has_console = "--console" in arguments
     if has_console:
         arguments.remove("--console")

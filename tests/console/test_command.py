@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from specpilot_console.command.run import main
+from specpilot_console.command.show import show_text
 from specpilot_console.command.verbs import build_parser, path_names
 from specpilot_service.schemas.admin_routes import ADMIN_ROUTES, AdminRoute
 from tests.console.conftest import key_file
@@ -86,6 +87,8 @@ def test_keys_are_made_used_and_revoked(run: Any, tmp_path: Path) -> None:
         (("revisions", "diff", "--before", "1"), "after"),
         (("events",), "--limit"),
         (("no-such-verb",), "invalid choice"),
+        (("audits", "start", "--reason", "x", "--options", "[]"), "expected a JSON object"),
+        (("audits", "start", "--reason", "x", "--options", "{"), "expected a JSON object"),
     ],
 )
 def test_a_wrong_call_is_exit_code_2(run: Any, words: tuple[str, ...], what: str) -> None:
@@ -107,6 +110,29 @@ def test_events_and_the_playground(run: Any, sidecar: LiveSidecar) -> None:
     exit_code, answer = run("playground", "compare", "hello", "--max-tokens", "2", *gateway)
     assert exit_code == 0 and answer["is_same_text"] and answer["stock"]["text"] == "word 0word 1"
     assert "OpenAI(" in run("playground", "compare", "hello", "--code", "python", *gateway)[1]["text"]
+
+
+def test_lines_are_not_broken_and_items_are_told_apart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")  # too narrow for a table
+    digest = "0123456789abcdef" * 20
+    show_text(
+        {
+            "hash": digest,
+            "engine": {"instances": [{"id": "a", "state": "ready"}, {"id": "b", "state": "failed"}]},
+            "jobs": [
+                {
+                    "id": "j",
+                    "result": {"passed": True, "picture": "<svg>\n</svg>", "verdict": {"a": {"b": 1}}},
+                }
+            ],
+        }
+    )
+    shown = capsys.readouterr().out
+    assert f"hash: {digest}\n" in shown
+    assert "    - id: a\n      state: ready\n    - id: b\n      state: failed\n" in shown
+    assert "passed yes, picture (2 lines, see --json), verdict a (1 entries, see --json)" in shown
 
 
 def test_people_get_tables_or_blocks(

@@ -13,6 +13,7 @@ import pytest
 
 import specpilot
 from specpilot.cli import main
+from specpilot.cli.serve import DEFAULT_PROFILE
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,3 +92,16 @@ def test_serve_hands_its_flags_to_the_service() -> None:
     assert helped.returncode == 0 and "--max-waiting" in helped.stdout
     wrong = serve("--prot", "1")
     assert wrong.returncode == 2 and "--prot" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
+
+
+def test_up_tells_what_it_adds_to_the_sidecar() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from specpilot.cli import main; sys.exit(main())",
+        "up",
+        "--help",
+    ]
+    helped = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert helped.returncode == 0 and "--admin-port" in helped.stdout
+    assert "--console" in helped.stdout and f"--profile {DEFAULT_PROFILE}" in helped.stdout

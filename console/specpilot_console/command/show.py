@@ -19,11 +19,12 @@ def show_text(report: Mapping[str, Any]) -> None:
     if list(report) == ["text"]:
         print(report["text"], end="" if str(report["text"]).endswith("\n") else "\n")
         return
-    console = Console(highlight=False, soft_wrap=False)
+    # Lines are as long as they are: a terminal wraps them, and what reads a pipe wants a hash in one piece.
+    console = Console(highlight=False, soft_wrap=True)
     for name, value in report.items():
         columns = _columns(value) if _is_rows(value) else []
         if columns and console.width >= _COLUMN_WIDTH * len(columns):
-            console.print(_table(name, columns, value))
+            console.print(_table(name, columns, value), soft_wrap=False)
         elif columns:
             console.print(Text(f"{name}:"))
             for row in value:
@@ -57,15 +58,23 @@ def _table(title: str, columns: list[str], rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _word(value: Any) -> str:
+_MOST_DEPTH = 2
+"""Of what one cell shows: the rows that a list of objects may hold, but no documents."""
+
+
+def _word(value: Any, depth: int = 0) -> str:
     if value is None or value in ([], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, str) and "\n" in value.strip():
+        return f"({len(value.splitlines())} lines, see --json)"
+    if isinstance(value, dict | list) and depth >= _MOST_DEPTH:
+        return f"({len(value)} entries, see --json)"
     if isinstance(value, list):
-        return "; ".join(map(_word, value))
+        return "; ".join(_word(item, depth) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_word(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_word(item, depth + 1)}" for name, item in value.items())
     return str(value)
 
 
@@ -80,5 +89,14 @@ def _tree(value: Any, depth: int) -> list[str]:
                 lines.append(f"{pad}{name}: {_word(item)}")
         return lines
     if isinstance(value, list):
-        return [line for item in value for line in _tree(item, depth)]
+        return [line for item in value for line in _item(item, depth)]
     return [f"{pad}{_word(value)}"]
+
+
+def _item(value: Any, depth: int) -> list[str]:
+    """Of a list; one that has several lines begins with a dash, so that it is seen where the next one begins."""
+    lines = _tree(value, depth)
+    if len(lines) < 2:
+        return lines
+    pad = "  " * depth
+    return [f"{pad}- {lines[0].removeprefix(pad)}", *(f"  {line}" for line in lines[1:])]

@@ -152,9 +152,12 @@ def _add_option(parser: argparse.ArgumentParser, name: str, field: FieldInfo) ->
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    found = json.loads(text)  # its ValueError is argparse's word for a wrong value
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
     if not isinstance(found, dict):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a JSON object such as {{}}")
     return found
 
 

@@ -44,18 +44,18 @@ class CheckPart:
 
 
 def build_checks(frame: Frame, part: CheckPart) -> None:
-    live = gr.HTML(padding=False)
-    with gr.Row():
+    with gr.Row(elem_classes="sp-end"):
         reason = gr.Textbox(label="Reason", placeholder="kept in the audit log", max_length=500, scale=3)
         options = gr.Textbox(label="Options, as a JSON object", placeholder="empty: the usual ones", scale=2)
         begin = frame.button(part.button, "operator", variant="primary")
-    with gr.Row():
+    with gr.Row(elem_classes="sp-end"):
         job = gr.Dropdown(label="Job", choices=[], allow_custom_value=True, scale=3)
         show = frame.button("Show it")
         cancel = frame.button("Cancel it", "operator", variant="stop")
     said = gr.HTML(padding=False)
     detail = gr.HTML(padding=False)
     raw = gr.JSON(label="Result", visible=False)
+    live = gr.HTML(padding=False)
     verdicts = gr.HTML(padding=False)
 
     def refresh(session: Session) -> Any:

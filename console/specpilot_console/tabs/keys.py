@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from specpilot_console.client import Session
 from specpilot_console.frame import Frame
-from specpilot_console.markup import Markup, badge, heading, note, table
+from specpilot_console.markup import Markup, badge, badges, heading, note, table
 from specpilot_service.schemas.admin_access import KeyCreate, KeyCreated, KeyList, KeyUsage, KeyView, Scope
 
 __all__ = ["build", "keys_html"]
@@ -53,7 +53,7 @@ def keys_html(found: KeyList) -> Markup:
         (
             view.id,
             view.name,
-            Markup(" ".join(badge(scope, "plain") for scope in view.scopes)),
+            badges(*(badge(scope, "plain") for scope in view.scopes)),
             "all" if view.models is None else view.models,
             view.requests_per_minute,
             view.tokens_per_minute,

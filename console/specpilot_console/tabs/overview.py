@@ -93,7 +93,7 @@ def _details_html(view: Overview) -> Markup:
     parts += [heading("Load"), table(columns_of_load, load)]
     if view.switch is not None:
         parts += [heading("Last switch"), switch_html(view.switch)]
-    return Markup("".join(parts) + f'<div class="sp-small">Version {show(view.version)}</div>')
+    return Markup("".join(parts) + f'<p class="sp-small">Version {show(view.version)}</p>')
 
 
 def _ms(value: float | None) -> str:

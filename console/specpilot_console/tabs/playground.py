@@ -39,11 +39,11 @@ def build(frame: Frame) -> None:
         with gr.Column():
             profile_facts = gr.HTML(padding=False)
             profile_text = gr.Textbox(label="Profile: as it is applied", lines=9, interactive=False)
-    plot = gr.Plot(show_label=False)
+    plot = gr.Plot(show_label=False, visible=False)
     code_said = gr.HTML(padding=False)
     with gr.Row():
-        python = gr.Code(label="Python", language="python", interactive=False)
-        curl = gr.Code(label="curl", language="shell", interactive=False)
+        python = gr.Code(label="Python", language="python", interactive=False, visible=False)
+        curl = gr.Code(label="curl", language="shell", interactive=False, wrap_lines=True, visible=False)
     stock = gr.JSON(visible="hidden")
 
     inputs = [prompt, max_tokens, temperature, seed, key]
@@ -73,9 +73,9 @@ def _answer_stock(
         answer = _ask(session, key, question)
     except ApiError as error:
         # None tells the second event that there is nothing to compare with.
-        return (problem(error), "", "", "", "", None, None)
+        return (problem(error), "", "", "", "", gr.Plot(visible=False), None)
     said = note("The profile answers now.")
-    return said, _facts_html(answer), answer.text, "", "", None, answer.content()
+    return said, _facts_html(answer), answer.text, "", "", gr.Plot(visible=False), answer.content()
 
 
 def _answer_profile(
@@ -93,7 +93,8 @@ def _answer_profile(
     answer = _ask(session, key, _question(prompt, max_tokens, temperature, seed))
     rates = [("stock", stock.tokens_per_s), ("profile", answer.tokens_per_s)]
     said = verdict_html(stock, answer)
-    return said, gr.skip(), gr.skip(), _facts_html(answer), answer.text, answers_plot(rates), before
+    plot = gr.Plot(answers_plot(rates), visible=True)
+    return said, gr.skip(), gr.skip(), _facts_html(answer), answer.text, plot, before
 
 
 def _view_code(
@@ -102,7 +103,8 @@ def _view_code(
     model = find_model(session.client, key.strip() or session.key)
     question = _question(prompt, max_tokens, temperature, seed)
     said = note("The request of the profile; for stock add speculation: {drafter: none}.")
-    return said, python_code(session.client, model, question), curl_code(session.client, model, question)
+    codes = (write(session.client, model, question) for write in (python_code, curl_code))
+    return said, *(gr.Code(code, visible=True) for code in codes)
 
 
 def _facts_html(answer: Answer) -> Markup:

@@ -8,7 +8,7 @@ import gradio as gr
 
 from specpilot_console.client import Session
 from specpilot_console.frame import Frame
-from specpilot_console.markup import Markup, badge, heading, note, table
+from specpilot_console.markup import Markup, badge, badges, heading, note, table
 from specpilot_console.switch_view import switch_html
 from specpilot_service.schemas.admin import (
     RevisionDetail,
@@ -38,16 +38,17 @@ def build(frame: Frame) -> None:
             answer = gr.HTML(padding=False)
             progress = gr.HTML(padding=False)
         with gr.Column():
-            with gr.Row():
-                before = gr.Dropdown(label="Before", choices=[], allow_custom_value=True)
-                after = gr.Dropdown(label="After", choices=[], allow_custom_value=True)
+            before = gr.Dropdown(label="Before", choices=[], allow_custom_value=True)
+            after = gr.Dropdown(label="After", choices=[], allow_custom_value=True)
             compare = frame.button("Show what differs")
             diff = gr.HTML(padding=False)
     with gr.Accordion("Export and import", open=False):
         with gr.Row():
             export = frame.button("Export the chosen revision")
             bring = frame.button("Import what is below", "operator")
-        document = gr.Code(label="Document (YAML)", language="yaml", interactive=True)
+        document = gr.Code(
+            label="Document (YAML)", language="yaml", interactive=True, show_line_numbers=False
+        )
 
     choices = [number, before, after]
     frame.when_shown(_list_revisions, choices, [listing, *choices])
@@ -84,9 +85,7 @@ def revisions_html(found: RevisionList) -> Markup:
             view.actor,
             view.reason,
             view.applied_at,
-            Markup(
-                " ".join(badge(f"{gate.name}: {gate.verdict}", _tone(gate.verdict)) for gate in view.gates)
-            ),
+            badges(*(badge(f"{gate.name}: {gate.verdict}", _tone(gate.verdict)) for gate in view.gates)),
         )
         for view in found.revisions
     ]

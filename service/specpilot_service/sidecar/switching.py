@@ -176,8 +176,8 @@ class Switching:
         if is_open and self._cancelled_by is not None:
             raise conflict(f"switch {switch_id}: it is already being cancelled, by {self._cancelled_by[0]}")
         if not is_open or self._state not in states:
-            now = f"in the state {self._state}" if is_open else "not running"
-            raise conflict(f"switch {switch_id}: it is {now}, expected one of: {', '.join(states)}")
+            now = f"is in the state {self._state}" if is_open else "has ended"
+            raise conflict(f"switch {switch_id}: it {now}, expected one of: {', '.join(states)}")
 
     async def settle(self) -> None:
         """Wait for the running switch, if any."""
@@ -348,7 +348,9 @@ class Switching:
         change: InEngineChange | None,
     ) -> None:
         fleet = self._fleet
-        message = str(error) if self._cancelled_by is None else f"cancelled by {self._cancelled_by[0]}"
+        message = (
+            str(error) if self._cancelled_by is None else "cancelled by {}: {}".format(*self._cancelled_by)
+        )
         if change is not None:
             change.forget()  # first: a process that died is started again as it was before
         await self._move(switch_id, "rolling_back", message, error=message)

@@ -93,7 +93,7 @@ WRONG_KEYS: list[dict[str, Any]] = [
         ("POST", "/switches", {"reason": "x", "revision": 1}, 409, "conflict"),
         ("POST", "/switches", {"reason": "x", "revision": 99}, 404, "not_found"),
         ("GET", "/switches/none", None, 404, "not_found"),
-        ("POST", "/switches/none/promote", {"reason": "x"}, 409, "conflict"),
+        ("POST", "/switches/none/promote", {"reason": "x"}, 404, "not_found"),
         ("GET", "/revisions/99", None, 404, "not_found"),
         ("GET", "/revisions/x", None, 400, "invalid_value"),
         ("GET", "/revisions/99999999999999999999", None, 400, "invalid_value"),

@@ -66,6 +66,7 @@ def check_wrong_options(server: LiveSidecar) -> None:
     for options in ({"prompts": 2}, {"scored_by": "nobody"}, {"surprise": 1}):
         error = server.call("POST", "/audits", 400, reason="test", options=options)["error"]
         assert error["code"] == "invalid_value" and next(iter(options)) in error["message"]
+    assert "expected some of: prompts, max_tokens" in error["message"]  # the last one is no option at all
 
 
 def test_gates_leave_out_what_no_audit_here_can_judge() -> None:

@@ -117,6 +117,22 @@ def test_what_needs_a_new_process_is_refused(tmp_path: Path, first: Any, profile
         assert len(server.call("GET", "/revisions")["revisions"]) == 1
 
 
+def test_a_job_that_looked_at_the_engine_as_it_was_starts_again(tmp_path: Path) -> None:
+    parts = {"kinds": {"check": FakeKind("check")}}
+    with run_sidecar(tmp_path, [A, B], parts=parts, gates=()) as server:
+        options = {"steps": 3000, "pause_s": 0.01}
+        job_id = server.call("POST", "/jobs", 202, kind="check", reason="x", options=options)["id"]
+
+        def job() -> dict[str, Any]:
+            found: dict[str, Any] = server.call("GET", f"/jobs/{job_id}")
+            return found
+
+        wait_until(lambda: job()["state"] == "running", "it runs")
+        assert job()["revision"] == 1
+        assert server.wait_for_switch(server.switch("b", mode="in-engine"))["state"] == "applied"
+        wait_until(lambda: job()["state"] == "running" and job()["revision"] == 2, "it runs again")
+
+
 @pytest.mark.parametrize("how", ["gate", "job", "refused", "cancelled", "died"])
 def test_what_fails_changes_the_engine_back(tmp_path: Path, how: str) -> None:
     gate, kind = FixedGate("passed"), FakeKind("audit")

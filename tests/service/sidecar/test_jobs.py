@@ -236,6 +236,22 @@ def test_a_stopped_sidecar_leaves_no_running_job(tmp_path: Path) -> None:
         assert wait_for(server, queued)["state"] == "succeeded"
 
 
+def test_a_job_whose_engine_went_down_starts_again(tmp_path: Path) -> None:
+    parts = kinds_of(FakeKind("check"))
+    with run_sidecar(tmp_path, [A], parts=parts, gates=(), backoff_s=0.2) as server:
+        job_id = start(server, **LONG)
+        wait_for(server, job_id, "running")
+        began = show(server, job_id)["started_at"]
+        body = {"model": "fake", "prompt": "x", "stream": True, "fake": {"how": "die"}}
+        httpx.post(server.url + "/v1/completions", json=body, timeout=60)
+        wait_until(lambda: show(server, job_id)["started_at"] not in (began, None), "it runs again")
+        reasons = [
+            entry["detail"]["reason"]
+            for entry in server.call("GET", "/audit-log?action=job.queued")["entries"]
+        ]
+        assert reasons == ["the engine went down while it ran", "test"]
+
+
 def test_a_job_says_what_it_waits_for(tmp_path: Path) -> None:
     with run_sidecar(tmp_path, [], parts=kinds_of(FakeKind("check")), gates=()) as server:
         queued = show(server, start(server))

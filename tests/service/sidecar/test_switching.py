@@ -130,6 +130,8 @@ def test_a_canary_gets_its_share_and_is_promoted(tmp_path: Path) -> None:
         grown = [server.stats(index)["begun"] - begun[index] for index in (0, 1)]
         assert grown == [15, 5]
         server.call("POST", f"/switches/{switch_id}/canary", share=0.5, reason="more")
+        # Who looks is told the share that counts now.
+        assert server.show(switch_id)["steps"][-1]["message"] == "the new engine gets 50% of new requests"
         shares = [engine["share"] for engine in server.call("GET", "/engine")["instances"]]
         assert shares == [0.5, 0.5]
         server.call("POST", f"/switches/{switch_id}/promote", 202, reason="well")
@@ -179,11 +181,17 @@ def test_a_switch_can_be_cancelled(tmp_path: Path, mode: str) -> None:
         again = server.admin.post(f"/admin/v1/switches/{switch_id}/cancel", json={"reason": "again"})
         # It may be over by then; what must not be is a word that contradicts itself.
         message = again.json()["error"]["message"]
-        assert again.status_code == 409 and ("already being cancelled" in message or "not running" in message)
+        assert again.status_code == 409 and ("already being cancelled" in message or "has ended" in message)
         assert server.wait_for_switch(switch_id)["state"] == "cancelled"
         server.wait_ready()
         assert Streams(server, 1).whole() == 1
-        assert server.call("POST", f"/switches/{switch_id}/cancel", 409, reason="again")["error"]
+        assert "cancelled by first admin" in server.show(switch_id)["error"]
+        assert server.show(switch_id)["error"].endswith(": changed my mind")
+        error = server.call("POST", f"/switches/{switch_id}/cancel", 409, reason="again")["error"]
+        assert "it has ended" in error["message"]
+        for action, more in (("cancel", {}), ("promote", {}), ("canary", {"share": 0.5})):
+            error = server.call("POST", f"/switches/sw-none/{action}", 404, reason="x", **more)["error"]
+            assert error["code"] == "not_found" and "sw-none" in error["message"]
 
 
 def test_a_canary_that_dies_is_rolled_back(tmp_path: Path) -> None:

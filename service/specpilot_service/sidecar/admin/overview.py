@@ -63,7 +63,7 @@ def _degraded(sidecar: Sidecar) -> list[str]:
         if engine.state in ("backing_off", "failed"):
             found.append(f"engine {engine.id}: {engine.detail}")
         elif engine.num_restarts:
-            found.append(f"engine {engine.id}: started again {engine.num_restarts} times")
+            found.append(f"engine {engine.id}: {engine.num_restarts} restarts since it was applied")
     return found
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
+
+from fastapi import Depends
 
 from specpilot_service.schemas.admin import (
     CanaryRequest,
@@ -16,7 +19,15 @@ from specpilot_service.sidecar.admin.deps import PrincipalDep, SidecarDep
 from specpilot_service.sidecar.admin.registry import handles
 from specpilot_service.sidecar.errors import conflict, not_found
 
-__all__ = ["cancel", "list_switches", "promote", "set_share", "show_switch", "start"]
+__all__ = ["cancel", "get_known_id", "list_switches", "promote", "set_share", "show_switch", "start"]
+
+
+async def get_known_id(switch_id: str, sidecar: SidecarDep) -> str:
+    """404 for an unknown switch, before anything is said about its state."""
+    return (await sidecar.switching.get(switch_id)).id
+
+
+_KnownId = Annotated[str, Depends(get_known_id)]
 
 
 @handles("switches.list")
@@ -56,14 +67,14 @@ async def start(body: SwitchRequest, sidecar: SidecarDep, principal: PrincipalDe
 
 @handles("switches.canary")
 async def set_share(
-    switch_id: str, body: CanaryRequest, sidecar: SidecarDep, principal: PrincipalDep
+    switch_id: _KnownId, body: CanaryRequest, sidecar: SidecarDep, principal: PrincipalDep
 ) -> SwitchView:
     return await sidecar.switching.set_share(switch_id, body.share, principal.actor, body.reason)
 
 
 @handles("switches.promote")
 async def promote(
-    switch_id: str, body: PromoteRequest, sidecar: SidecarDep, principal: PrincipalDep
+    switch_id: _KnownId, body: PromoteRequest, sidecar: SidecarDep, principal: PrincipalDep
 ) -> SwitchView:
     if body.is_forced:
         principal.require("admin")
@@ -72,6 +83,6 @@ async def promote(
 
 @handles("switches.cancel")
 async def cancel(
-    switch_id: str, body: ReasonRequest, sidecar: SidecarDep, principal: PrincipalDep
+    switch_id: _KnownId, body: ReasonRequest, sidecar: SidecarDep, principal: PrincipalDep
 ) -> SwitchView:
     return await sidecar.switching.cancel(switch_id, principal.actor, body.reason)

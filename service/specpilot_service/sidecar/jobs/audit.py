@@ -56,6 +56,9 @@ class AuditKind:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(AuditOptions.model_fields)
+                raise ConfigError(f"options: got {where}, expected some of: {known}") from None
             raise ConfigError(f"options.{where}: got {first['input']!r}, {first['msg']}") from None
         model = model_of(place.resolved.command) if place.resolved is not None else chosen.model
         scored_by = chosen.scored_by

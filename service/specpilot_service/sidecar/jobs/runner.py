@@ -18,6 +18,7 @@ from specpilot_service.schemas.admin_jobs import JobKindView, JobOrigin, JobProg
 from specpilot_service.sidecar.engines.engine import LocalEngine, ManagedEngine
 from specpilot_service.sidecar.errors import SidecarError, conflict, not_found, unavailable
 from specpilot_service.sidecar.fleet import Fleet
+from specpilot_service.sidecar.gateway.router import Upstream
 from specpilot_service.sidecar.jobs.kinds import JobKind, JobPlace
 from specpilot_service.sidecar.jobs.process import JobFailed, JobProcess, read_result
 from specpilot_service.sidecar.store.database import utc_now
@@ -47,6 +48,8 @@ class _Running:
     job_id: str
     is_gate: bool
     engine: ManagedEngine | None
+    revision: int | None
+    upstream: Upstream | None
     cancelled_by: str | None = None
     progress: JobProgress | None = None
     is_paused: bool = False
@@ -198,8 +201,8 @@ class JobRunner:
         if job.origin == "gate" and engine is None:  # the switch gave up while the job was queued
             await self._end(job, "cancelled")
             return
-        self._running = running = _Running(job.id, job.origin == "gate", engine)
-        revision = None if engine is None else engine.revision
+        revision, upstream = (None, None) if engine is None else (engine.revision, engine.upstream)
+        self._running = running = _Running(job.id, job.origin == "gate", engine, revision, upstream)
         if not await self._store.call(self._store.jobs.begin, job.id, revision):  # cancelled meanwhile
             self._running = None
             return
@@ -248,10 +251,23 @@ class JobRunner:
                 await process.wait()
                 watching.cancel()
         except ExceptionGroup as failures:
+            if running.cancelled_by is None:
+                self._require_same_engine(running)  # then its failure is not the job's own
             raise failures.exceptions[0] from None
         finally:
             await asyncio.shield(process.stop())
+        self._require_same_engine(running)  # it may have ended between two looks
         return await asyncio.to_thread(read_result, place.result)
+
+    def _require_same_engine(self, running: _Running) -> None:
+        """What looked at two engines, or at one that was gone meanwhile, has looked at none. Switches watch theirs."""
+        engine, stable = running.engine, self._fleet.stable
+        if running.is_gate or engine is None:
+            return
+        if engine is not stable or engine.revision != running.revision:
+            raise _PutBack("the engine changed while it ran")
+        if engine.upstream is not running.upstream:
+            raise _PutBack("the engine went down while it ran")
 
     async def _watch(self, running: _Running, process: JobProcess) -> None:
         """Pauses and resumes it; raises for what ends it early."""
@@ -271,8 +287,7 @@ class JobRunner:
                 raise JobFailed(f"cancelled by {running.cancelled_by}")
             if running.has_to_yield:
                 raise _PutBack("a switch waits for a check of its own")
-            if not running.is_gate and running.engine is not self._fleet.stable:
-                raise _PutBack("the engine changed while it ran")
+            self._require_same_engine(running)
             if running.is_paused:
                 self._fleet.metrics.job_paused_seconds.inc(passed_s)
                 idle_s = 0.0 if self._fleet.router.is_saturated else idle_s + passed_s

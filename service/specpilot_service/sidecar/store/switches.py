@@ -98,6 +98,7 @@ class Switches:
     def set_share(self, switch_id: str, share: float, actor: str, reason: str) -> None:
         with self._database.transaction():
             self._database.execute("UPDATE switches SET canary_share = ? WHERE id = ?", share, switch_id)
+            self._step(switch_id, "canary", f"the new engine gets {share:.0%} of new requests")
             self._audit.append(actor, "switch.share", switch_id, share=share, reason=reason)
 
     def set_gates(self, switch_id: str, gates: list[GateResult]) -> None:
