@@ -167,6 +167,7 @@ def take_for_readme(browser: Any, url: str, session: Session, to: Path) -> None:
     dark.sees("Newest: ")
     dark.picture(to / "audits.png", 1180)
 
+    light.page.reload()
     with chats(session):
         light.page.wait_for_timeout(40_000)
         light.picture(to / "overview.png", 860)

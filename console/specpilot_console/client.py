@@ -14,9 +14,16 @@ from specpilot_service.schemas.admin import ProfileList
 from specpilot_service.schemas.admin_access import WhoAmI
 from specpilot_service.schemas.admin_routes import ADMIN_PREFIX, AdminRoute, find_route
 
-__all__ = ["ApiError", "ConsoleClient", "Session"]
+__all__ = ["NO_KEY", "ApiError", "ConsoleClient", "Session", "is_key"]
+
+NO_KEY = "This is no key: keys begin with sp_ and hold letters, digits and underscores."
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def is_key(text: str) -> bool:
+    """Whether it can be a key at all; anything else could not even be sent."""
+    return text.isascii() and text.replace("_", "").replace("-", "").isalnum()
 
 
 class ApiError(Exception):

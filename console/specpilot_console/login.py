@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specpilot_console.client import ApiError, ConsoleClient
+from specpilot_console.client import NO_KEY, ApiError, ConsoleClient, is_key
 
 __all__ = ["COOKIE", "Gate", "key_of"]
 
@@ -122,8 +122,8 @@ class Gate:
                 break
         key = parse_qs(body.decode(errors="replace")).get("key", [""])[0].strip()
         # A cookie's value cannot hold everything that a form can; no key of the sidecar holds any of it.
-        if not (key.isascii() and key.replace("_", "").replace("-", "").isalnum()):
-            return self._page("This is no key: keys begin with sp_ and hold letters, digits and underscores.")
+        if not is_key(key):
+            return self._page(NO_KEY)
         refusal = await self._refusal(key)
         if refusal is not None:
             return refusal

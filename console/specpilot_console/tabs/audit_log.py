@@ -28,7 +28,12 @@ def build(frame: Frame) -> None:
     entries = gr.HTML(padding=False)
     before = gr.JSON(visible="hidden")
     lines = gr.Code(
-        label="All entries, one JSON object a line", language="json", visible=False, interactive=False
+        label="All entries, one JSON object a line",
+        language="json",
+        visible=False,
+        interactive=False,
+        max_lines=24,
+        show_line_numbers=False,
     )
 
     frame.when_shown(_show_newest, [action, limit], [said, entries, before])

@@ -53,6 +53,7 @@ def keys_html(found: KeyList) -> Markup:
         (
             view.id,
             view.name,
+            badge("revoked") if view.revoked_at else badge("in force", "good"),
             badges(*(badge(scope, "plain") for scope in view.scopes)),
             "all" if view.models is None else view.models,
             view.requests_per_minute,
@@ -60,12 +61,12 @@ def keys_html(found: KeyList) -> Markup:
             view.created_by,
             view.created_at,
             view.last_used_at,
-            badge("revoked") if view.revoked_at else badge("in force", "good"),
         )
         for view in found.keys
     ]
-    columns = ["Id", "Name", "Scopes", "Models", "Requests/min", "Tokens/min", "Made by", "Made", "Last used"]
-    return Markup(heading("Keys") + table([*columns, "State"], rows))
+    # The state is seen first: a narrow window cuts what is on the right.
+    columns = ["Id", "Name", "State", "Scopes", "Models", "Requests/min", "Tokens/min"]
+    return Markup(heading("Keys") + table([*columns, "Made by", "Made", "Last used"], rows))
 
 
 def _make_key(

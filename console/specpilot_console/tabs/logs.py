@@ -16,14 +16,14 @@ __all__ = ["build", "log_html"]
 
 
 def build(frame: Frame) -> None:
-    with gr.Row():
+    with gr.Row(elem_classes="sp-end"):
         which = gr.Radio(
             [("Running engine", "current"), ("Previous crash", "previous")], value="current", label="Log of"
         )
         lines = gr.Slider(50, 5000, value=200, step=50, label="Last lines")
         show = frame.button("Show")
     log = gr.HTML(padding=False)
-    with gr.Row():
+    with gr.Row(elem_classes="sp-end"):
         reason = gr.Textbox(label="Reason", placeholder="kept in the audit log", max_length=500, scale=3)
         restart = frame.button("Restart the engine", "operator", variant="stop")
         drain = frame.button("Take no new requests", "operator")

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from specpilot_console.client import ApiError, Session
+from specpilot_console.client import NO_KEY, ApiError, Session, is_key
 from specpilot_console.frame import Frame
 from specpilot_console.markup import Markup, badge, cards, note, problem
 from specpilot_console.playground import Answer, Question, ask, curl_code, find_model, python_code
@@ -41,9 +41,10 @@ def build(frame: Frame) -> None:
             profile_text = gr.Textbox(label="Profile: as it is applied", lines=9, interactive=False)
     plot = gr.Plot(show_label=False, visible=False)
     code_said = gr.HTML(padding=False)
+    plain: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False}
     with gr.Row():
-        python = gr.Code(label="Python", language="python", interactive=False, visible=False)
-        curl = gr.Code(label="curl", language="shell", interactive=False, wrap_lines=True, visible=False)
+        python = gr.Code(label="Python", language="python", interactive=False, visible=False, **plain)
+        curl = gr.Code(label="curl", language="shell", interactive=False, visible=False, **plain)
     stock = gr.JSON(visible="hidden")
 
     inputs = [prompt, max_tokens, temperature, seed, key]
@@ -59,8 +60,16 @@ def _question(prompt: str, max_tokens: float, temperature: float, seed: float | 
 
 
 def _ask(session: Session, key: str, question: Question) -> Answer:
-    key = key.strip() or session.key
+    key = _key(session, key)
     return ask(session.client, key, find_model(session.client, key), question)
+
+
+def _key(session: Session, given: str) -> str:
+    """For the gateway: the one that was given, else that of the login."""
+    key = given.strip() or session.key
+    if not is_key(key):
+        raise ApiError(401, "wrong_key", NO_KEY)
+    return key
 
 
 def _answer_stock(
@@ -100,7 +109,7 @@ def _answer_profile(
 def _view_code(
     session: Session, prompt: str, max_tokens: float, temperature: float, seed: float | None, key: str
 ) -> Any:
-    model = find_model(session.client, key.strip() or session.key)
+    model = find_model(session.client, _key(session, key))
     question = _question(prompt, max_tokens, temperature, seed)
     said = note("The request of the profile; for stock add speculation: {drafter: none}.")
     codes = (write(session.client, model, question) for write in (python_code, curl_code))

@@ -47,7 +47,7 @@ def build(frame: Frame) -> None:
             export = frame.button("Export the chosen revision")
             bring = frame.button("Import what is below", "operator")
         document = gr.Code(
-            label="Document (YAML)", language="yaml", interactive=True, show_line_numbers=False
+            label="Document (YAML)", language="yaml", interactive=True, show_line_numbers=False, max_lines=24
         )
 
     choices = [number, before, after]
