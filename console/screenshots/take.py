@@ -165,7 +165,7 @@ def take_for_readme(browser: Any, url: str, session: Session, to: Path) -> None:
     wait_until(lambda: has_audit(session), "the audit has ended")
     dark.open("Audits")
     dark.sees("Newest: ")
-    dark.picture(to / "audits.png", 1180)
+    dark.picture(to / "audits.png", 1260)
 
     light.page.reload()
     with chats(session):
@@ -178,7 +178,7 @@ def take_for_readme(browser: Any, url: str, session: Session, to: Path) -> None:
     dark.write("Reason", "trees of 16 rows for single requests")
     dark.press("Switch to this profile")
     dark.page.locator("li.sp-at", has_text="gating").filter(visible=True).wait_for()
-    dark.picture(to / "profiles.png", 1260)
+    dark.picture(to / "profiles.png", 1300)
     wait_until(lambda: state_of_switch(session) == "applied", "the switch is applied")
 
     light.open("Revisions")

@@ -38,7 +38,8 @@ CSS = """
 .sp-end { align-items: flex-end; }
 .sp-picture { display: block; max-width: 100%; margin: 8px 0 12px !important; border-radius: 8px;
   border: 1px solid var(--border-color-primary) !important; }
-.dark .sp-picture { filter: invert(0.93) hue-rotate(180deg); }
+.dark .sp-picture { filter: invert(0.93) hue-rotate(180deg); border: 0 !important; }
+.gradio-container .block:has(.prose.gradio-style:empty) { display: none; }
 .sp-table { width: 100%; border-collapse: collapse; font-size: 13px; margin: 0 !important; border: 0 !important; }
 .sp-table thead, .sp-table tbody, .sp-table tr { border: 0 !important; }
 .sp-table th { text-align: left; font-weight: 600; white-space: nowrap; color: var(--sp-muted);

@@ -262,11 +262,11 @@ class JobRunner:
     def _require_same_engine(self, running: _Running) -> None:
         """What looked at two engines, or at one that was gone meanwhile, has looked at none. Switches watch theirs."""
         engine, stable = running.engine, self._fleet.stable
-        if running.is_gate or engine is None:
+        if running.is_gate:
             return
-        if engine is not stable or engine.revision != running.revision:
+        if engine is not stable or (engine is not None and engine.revision != running.revision):
             raise _PutBack("the engine changed while it ran")
-        if engine.upstream is not running.upstream:
+        if engine is not None and engine.upstream is not running.upstream:
             raise _PutBack("the engine went down while it ran")
 
     async def _watch(self, running: _Running, process: JobProcess) -> None:
