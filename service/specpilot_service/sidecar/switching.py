@@ -78,24 +78,16 @@ class Switching:
                 assert isinstance(self._fleet.stable, LocalEngine)
                 await check_in_engine(self._fleet.stable, resolved)
             switch_id = f"sw-{secrets.token_hex(5)}"
-            from_revision = None if current is None else current.number
-
-            def store_it() -> int:
-                with self._store.database.transaction():
-                    number = revision or self._store.revisions.add(resolved, "pending", actor, reason)
-                    self._store.switches.begin(
-                        switch_id,
-                        mode=chosen,
-                        from_revision=from_revision,
-                        to_revision=number,
-                        canary_share=canary_share,
-                        is_promoted_at_once=is_promoted_at_once,
-                        actor=actor,
-                        reason=reason,
-                    )
-                return number
-
-            number = await self._store.call(store_it)
+            number = await self._store.call(
+                self._store.begin_switch,
+                *(switch_id, resolved, revision),
+                mode=chosen,
+                from_revision=None if current is None else current.number,
+                canary_share=canary_share,
+                is_promoted_at_once=is_promoted_at_once,
+                actor=actor,
+                reason=reason,
+            )
             self._promoted = asyncio.Event()
             if is_promoted_at_once:
                 self._promoted.set()
@@ -114,12 +106,7 @@ class Switching:
             if self._fleet.stable is not None:
                 raise conflict(f"switch {tried.id}: something is applied; it was a first start")
 
-            def store_it() -> None:
-                with self._store.database.transaction():
-                    self._store.revisions.reopen(tried.to_revision)
-                    self._store.switches.try_again(tried.id)
-
-            await self._store.call(store_it)
+            await self._store.call(self._store.try_switch_again, tried)
             self._promoted.set()
             return await self._launch(tried.id, tried.mode, tried.to_revision, resolved, None)
 
@@ -309,13 +296,8 @@ class Switching:
         gates: list[GateResult],
         change: InEngineChange | None,
     ) -> None:
-        def commit() -> None:
-            with self._store.database.transaction():
-                self._store.revisions.make_current(number, switch_id, gates)
-                self._store.switches.move(switch_id, "promoting", "committed: all new requests go to it")
-
         self._state = "promoting"
-        await asyncio.shield(self._store.call(commit))
+        await asyncio.shield(self._store.call(self._store.commit_switch, switch_id, number, gates))
         fleet = self._fleet
         fleet.metrics.revision.set(number)
         if change is not None:
@@ -348,9 +330,9 @@ class Switching:
         change: InEngineChange | None,
     ) -> None:
         fleet = self._fleet
-        message = (
-            str(error) if self._cancelled_by is None else "cancelled by {}: {}".format(*self._cancelled_by)
-        )
+        message = str(error)
+        if self._cancelled_by is not None:
+            message = "cancelled by {}: {}".format(*self._cancelled_by)
         if change is not None:
             change.forget()  # first: a process that died is started again as it was before
         await self._move(switch_id, "rolling_back", message, error=message)

@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from specpilot.errors import ConfigError
+from specpilot_service.schemas.admin import GateResult, ResolvedView, SwitchView
 from specpilot_service.sidecar.store.audit_log import AuditLog
 from specpilot_service.sidecar.store.crashes import Crashes
 from specpilot_service.sidecar.store.database import Database
@@ -71,6 +72,35 @@ class StateStore:
 
     async def call(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*args, **kwargs))
+
+    # Changes of several parts that are one change
+
+    def begin_switch(
+        self,
+        switch_id: str,
+        resolved: ResolvedView,
+        revision: int | None,
+        *,
+        actor: str,
+        reason: str,
+        **fields: Any,
+    ) -> int:
+        """A switch to ``revision``, or to a new one of ``resolved``; its number. Other ``fields``: ``Switches.begin``."""
+        with self.database.transaction():
+            number = revision or self.revisions.add(resolved, "pending", actor, reason)
+            self.switches.begin(switch_id, to_revision=number, actor=actor, reason=reason, **fields)
+        return number
+
+    def try_switch_again(self, tried: SwitchView) -> None:
+        with self.database.transaction():
+            self.revisions.reopen(tried.to_revision)
+            self.switches.try_again(tried.id)
+
+    def commit_switch(self, switch_id: str, number: int, gates: list[GateResult]) -> None:
+        """The point of no return: the new revision is the current one."""
+        with self.database.transaction():
+            self.revisions.make_current(number, switch_id, gates)
+            self.switches.move(switch_id, "promoting", "committed: all new requests go to it")
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
