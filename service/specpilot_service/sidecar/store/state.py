@@ -85,7 +85,7 @@ class StateStore:
         reason: str,
         **fields: Any,
     ) -> int:
-        """A switch to ``revision``, or to a new one of ``resolved``; its number. Other ``fields``: ``Switches.begin``."""
+        """A switch to ``revision``, or to a new one of ``resolved``; its number. The rest is for ``Switches.begin``."""
         with self.database.transaction():
             number = revision or self.revisions.add(resolved, "pending", actor, reason)
             self.switches.begin(switch_id, to_revision=number, actor=actor, reason=reason, **fields)
