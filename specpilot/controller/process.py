@@ -19,7 +19,7 @@ from pathlib import Path
 from specpilot.controller.config import ControllerConfig
 from specpilot.controller.isolation import copy_code, drop_to, find_faults, hash_code, make_private
 from specpilot.controller.spawner import Spawner, start_spawner
-from specpilot.errors import Unsupported
+from specpilot.errors import SpecPilotError, Unsupported
 
 __all__ = ["main", "start"]
 
@@ -86,7 +86,12 @@ def main(message: str) -> None:
     code = config.private / "code"
     if hash_code(code) != data["code"]:
         raise Unsupported(f"isolation: {code} changed while the controller started")
-    _serve(config, Spawner(socket.socket(fileno=data["spawner"])))
+    try:
+        _serve(config, Spawner(socket.socket(fileno=data["spawner"])))
+    except SpecPilotError as error:
+        # As the command it was says it.
+        print(f"specpilot: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _serve(config: ControllerConfig, spawner: Spawner | None) -> None:

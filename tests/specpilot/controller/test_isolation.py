@@ -144,6 +144,9 @@ def test_without_isolation_the_controller_does_not_start(tmp_path: Path) -> None
         ({"slots": []}, "expected one or two"),
         ({"more": 1}, "unknown key 'more'"),
         ({"num_null_trials": 3}, "expected at least 4"),
+        ({"num_runs": 1}, "num_runs: got 1, expected an even number"),
+        ({"batch_sizes": []}, r"batch_sizes: got \[\], expected one or more"),
+        ({"batch_sizes": [1, 0]}, "expected one or more numbers from 1 on"),
     ],
 )
 def test_a_wrong_configuration_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
