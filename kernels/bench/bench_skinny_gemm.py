@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from specpilot_kernels import cpu_jit
+from specpilot_kernels.cpu_pool import job_of, pool_for, share_parts
 from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm_arrays
 from specpilot_kernels.testing import cpu_name, quantile, time_in_turns
 
@@ -78,23 +79,29 @@ class Line:
         )
 
 
-@cpu_jit.kernel("i8(i8[:,:,::1], i8)", parallel=True)
-def read_all(buffer: Any, num_threads: int) -> Any:
-    """Read a buffer once, (parts, 8, size): eight streams a thread, for one alone does not fill the memory bus."""
-    total = 0
-    for part in numba.prange(num_threads):
-        a, b, c, d, e, f, g, h = 0, 0, 0, 0, 0, 0, 0, 0
-        for i in range(buffer.shape[2]):
-            a += buffer[part, 0, i]
-            b += buffer[part, 1, i]
-            c += buffer[part, 2, i]
-            d += buffer[part, 3, i]
-            e += buffer[part, 4, i]
-            f += buffer[part, 5, i]
-            g += buffer[part, 6, i]
-            h += buffer[part, 7, i]
-        total += a + b + c + d + e + f + g + h
-    return total
+@cpu_jit.inlined
+def _read_part(part: int, buffer: Any, totals: Any) -> None:
+    a, b, c, d, e, f, g, h = 0, 0, 0, 0, 0, 0, 0, 0
+    for i in range(buffer.shape[2]):
+        a += buffer[part, 0, i]
+        b += buffer[part, 1, i]
+        c += buffer[part, 2, i]
+        d += buffer[part, 3, i]
+        e += buffer[part, 4, i]
+        f += buffer[part, 5, i]
+        g += buffer[part, 6, i]
+        h += buffer[part, 7, i]
+    totals[part] = a + b + c + d + e + f + g + h
+
+
+@cpu_jit.kernel("i8(i8[:,:,::1], i8)")
+def read_all(buffer: Any, pool: int) -> Any:
+    """Read a buffer once, (parts, 8, size): eight streams a part, for one alone does not fill the memory bus."""
+    totals = np.empty(buffer.shape[0], np.int64)
+    if not share_parts(pool, job_of(_read_part, (buffer, totals)), buffer.shape[0]):
+        for part in range(buffer.shape[0]):
+            _read_part(part, buffer, totals)
+    return totals.sum()
 
 
 def rotating(calls: Sequence[Call]) -> Call:
@@ -178,11 +185,11 @@ def measure(
 def measure_limits(options: argparse.Namespace) -> tuple[float, float]:
     """Read bandwidth in GB/s over ``--rotate-mib``, and GFLOP/s of torch's 256-cubed product; both the best
     seen."""
-    buffer = np.ones((options.threads, 8, options.rotate_mib * 2**14 // options.threads), np.int64)
+    buffer = np.ones((16, 8, options.rotate_mib * 2**10), np.int64)
     square = torch.randn(256, 256)
     out = torch.empty(256, 256)
     calls: dict[str, Call] = {
-        "read": lambda: read_all(buffer, cpu_jit.num_threads()),
+        "read": lambda: read_all(buffer, pool_for(buffer.size)),
         "multiply": lambda: torch.mm(square, square, out=out),
     }
     times = time_in_turns(calls, 3, 500)

@@ -4,9 +4,10 @@ Kernels are plain Python compiled by numba (https://numba.readthedocs.io/). Rule
 
 - *No fast-math.* Every floating point operation happens in the order written, so what a result depends on can
   be read off the source.
-- *OpenMP threads*: numba's ``omp`` layer, for ``workqueue`` takes 50 us to 150 us to start two threads (measured on 2
-  cores) and aborts the process when two Python threads enter it at once. torch brings an OpenMP runtime of its own
-  whose threads would compete for the same cores: programs that use these kernels call ``torch.set_num_threads(1)``.
+- *No threads of numba's*: OpenMP's wait for each other however long one of them has no core, and ``workqueue`` aborts
+  the process when two Python threads enter it at once. :mod:`specpilot_kernels.cpu_pool` has threads that share a loop.
+  torch brings threads of its own which would compete for the same cores: programs that use these kernels call
+  ``torch.set_num_threads(1)``.
 - *Compiled when the kernel's module is imported*, and kept on disk. numba renews a kept kernel when the file
   it stands in changes but not when a function it calls from another file does; here the folder of kept kernels
   is named after the content of all kernel sources.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import logging
 import os
 import sys
@@ -28,13 +28,11 @@ from typing import Any, TypeVar
 import numba
 
 __all__ = [
-    "PARALLEL_FROM",
     "inlined",
     "kernel",
     "max_threads",
     "num_threads",
     "set_num_threads",
-    "share_of_threads",
     "share_threads",
 ]
 
@@ -43,10 +41,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # numba makes the attributes of this module when it is imported.
 _config: Any = numba.config
 _log = logging.getLogger(__name__)
-
-PARALLEL_FROM = 2**24
-"""Operations from which OpenMP threads, which sleep between kernels, pay: waking one takes 40 us on two idle cores and
-up to 4 ms where the machine shares its second one (both measured)."""
 
 _num_threads = 1
 _calling_thread = threading.local()
@@ -82,8 +76,6 @@ def set_num_threads(num_threads: int) -> None:
     ------
     ValueError
         Not between 1 and what numba allows: the CPUs of this process, or ``NUMBA_NUM_THREADS`` where set.
-    RuntimeError
-        More than one thread is wanted and the OpenMP runtime (Debian: package ``libgomp1``) is missing.
     """
     global _num_threads
     most = max_threads()
@@ -92,27 +84,10 @@ def set_num_threads(num_threads: int) -> None:
             f"num_threads: got {num_threads}, expected 1 to {most}, the CPUs of this process; NUMBA_NUM_THREADS "
             "in the environment sets another limit"
         )
-    if num_threads > 1:
-        _require_openmp()
     _num_threads = num_threads
 
 
-def num_threads(multiply_adds: int | None = None) -> int:
-    """Threads to hand to a parallel kernel; asked right before it is called, on the thread that calls it.
-
-    For work of fewer ``multiply_adds`` than pay for starting threads, 1.
-    """
-    if multiply_adds is not None and multiply_adds < PARALLEL_FROM:
-        return 1
-    wanted = share_of_threads()
-    if getattr(_calling_thread, "num_threads", 0) != wanted:
-        # numba keeps, for every Python thread, how many threads it starts.
-        numba.set_num_threads(wanted)
-        _calling_thread.num_threads = wanted
-    return wanted
-
-
-def share_of_threads() -> int:
+def num_threads() -> int:
     """Threads for the kernels of the calling thread, itself included."""
     return max(1, _num_threads // getattr(_calling_thread, "num_sharers", 1))
 
@@ -123,15 +98,9 @@ def share_threads(num_sharers: int) -> None:
     _calling_thread.num_sharers = num_sharers
 
 
-def kernel(*signatures: str, parallel: bool = False) -> Callable[[_Function], _Function]:
-    """Compile a function for the given numba signatures, now, and keep the machine code.
-
-    A ``parallel`` function gets :func:`num_threads` as its last argument, splits its work into that many parts
-    with ``prange`` and must give the same result for every number of parts. For one part it must not come to its
-    ``prange``, which wakes all threads however few parts there are: a forward of one row, with eight such calls,
-    took 1.16 ms in place of 0.66 ms (measured, 2 cores of a shared Zen 4 machine, the least of many), and tens of
-    milliseconds where other work kept the second core. Kernels run without Python's lock.
-    """
+def kernel(*signatures: str) -> Callable[[_Function], _Function]:
+    """Compile a function for the given numba signatures, now, and keep the machine code. Kernels run without Python's
+    lock."""
 
     def compile_now(function: _Function) -> _Function:
         folder = _kept_kernels()
@@ -143,7 +112,6 @@ def kernel(*signatures: str, parallel: bool = False) -> Callable[[_Function], _F
                 list(signatures),
                 nogil=True,
                 error_model="numpy",
-                parallel=parallel,
                 cache=folder is not None,
             )
             compiled: _Function = compile_kernel(function)
@@ -186,17 +154,3 @@ def _kept_kernels() -> str | None:
         "CPU kernels are compiled anew at every start (%s); set NUMBA_CACHE_DIR to keep them", reason
     )
     return None
-
-
-def _require_openmp() -> None:
-    try:
-        importlib.import_module("numba.np.ufunc.omppool")
-    except ImportError as error:
-        raise RuntimeError(
-            f"threads: numba's OpenMP layer does not load ({error}); install libgomp1, or use 1 thread"
-        ) from error
-
-
-# Read when numba starts its first threads. "default" means that nobody chose.
-if _config.THREADING_LAYER == "default":
-    _config.THREADING_LAYER = "omp"

@@ -206,7 +206,7 @@ def pool_for(multiply_adds: int) -> int:
     that calls it; wakes helpers that sleep."""
     if multiply_adds < SHARE_FROM:
         return 0
-    count = cpu_jit.share_of_threads() - 1
+    count = cpu_jit.num_threads() - 1
     if count < 1 or _rest.is_on():
         return 0
     if len(_helpers) < count:

@@ -77,9 +77,13 @@ class ControllerConfig:
                 "says nothing"
             )
         if self.num_runs < 2 or self.num_runs % 2:
-            raise ConfigError(f"num_runs: got {self.num_runs}, expected an even number; arms take turns at being first")
+            raise ConfigError(
+                f"num_runs: got {self.num_runs}, expected an even number; arms take turns at being first"
+            )
         if not self.batch_sizes or min(self.batch_sizes) < 1:
-            raise ConfigError(f"batch_sizes: got {list(self.batch_sizes)}, expected one or more numbers from 1 on")
+            raise ConfigError(
+                f"batch_sizes: got {list(self.batch_sizes)}, expected one or more numbers from 1 on"
+            )
         if (self.users is None) != (not self.launch):
             raise ConfigError(
                 "users, launch: got one without the other; a system that is launched needs a user of its own, and one "

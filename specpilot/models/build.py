@@ -59,8 +59,7 @@ def build_engine(
     num_threads
         Threads of a matrix product, and steps that run at the same time when several requests do; None: the cores
         this process may use, at most 4 (the bundled matrices are too small for more). It is set for the whole process.
-        torch itself gets one thread: its products are not used, and two OpenMP runtimes that both wait by spinning
-        would take the cores from each other.
+        torch itself gets one thread: its products are not used.
     batch, recorder
         See :class:`specpilot.refengine.engine.ReferenceEngine`.
     has_step_costs
@@ -72,7 +71,7 @@ def build_engine(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         set_num_threads(num_threads or min(4, max_threads()))
-    except (ValueError, RuntimeError) as error:
+    except ValueError as error:
         raise ConfigError(str(error)) from error
     drafter_folders: dict[str, Path] = {}
     is_file = model is not None and Path(model).is_file()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specpilot_kernels import cpu_jit
+from specpilot_kernels import cpu_jit, cpu_pool
 from specpilot_kernels.w12.convert import encode_file
 from tests.kernels.w12_files import mixed_tensors, write_plain
 
@@ -20,7 +20,7 @@ def kernel_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], 
     def choose(num_threads: int) -> None:
         if num_threads > cpu_jit.max_threads():
             pytest.skip(f"{cpu_jit.max_threads()} CPUs run no {num_threads} threads")
-        monkeypatch.setattr(cpu_jit, "PARALLEL_FROM", 0)
+        monkeypatch.setattr(cpu_pool, "SHARE_FROM", 0)
         cpu_jit.set_num_threads(num_threads)
 
     yield choose

@@ -86,12 +86,12 @@ def test_no_more_threads_than_the_quota_pays_for(monkeypatch: pytest.MonkeyPatch
 
 def test_the_number_of_threads_holds_on_every_python_thread() -> None:
     script = """
-import threading, numba
+import threading
 from specpilot_kernels import cpu_jit
-assert cpu_jit.num_threads() == 1 == numba.get_num_threads()
+assert cpu_jit.num_threads() == 1
 cpu_jit.set_num_threads(2)
 def check():
-    assert cpu_jit.num_threads() == 2 == numba.get_num_threads()
+    assert cpu_jit.num_threads() == 2
     print("ok")
 check()
 thread = threading.Thread(target=check); thread.start(); thread.join()
@@ -103,13 +103,13 @@ thread = threading.Thread(target=check); thread.start(); thread.join()
 
 def test_threads_that_call_kernels_at_once_share_them_out() -> None:
     script = """
-import threading, numba
+import threading
 from specpilot_kernels import cpu_jit
 cpu_jit.set_num_threads(4)
 def run():
     for sharers, expected in ((1, 4), (2, 2), (3, 1), (4, 1), (9, 1), (1, 4)):
         cpu_jit.share_threads(sharers)
-        assert cpu_jit.num_threads() == expected == numba.get_num_threads(), (sharers, cpu_jit.num_threads())
+        assert cpu_jit.num_threads() == expected, (sharers, cpu_jit.num_threads())
     cpu_jit.share_threads(4)
     print("ok")
 thread = threading.Thread(target=run); thread.start(); thread.join()

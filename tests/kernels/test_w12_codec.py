@@ -168,7 +168,7 @@ def test_the_windows_where_the_highest_exponent_weighs_as_much_as_what_lies_belo
     top: int, num_top: int, num_below: int, depth: int, gap: int, num_columns: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    middle = rng.integers(max(0, top - 15), max(0, top - gap) + 1, (8, num_columns)).clip(0, 255)
+    middle = rng.integers(max(0, top - max(15, gap)), max(0, top - gap) + 1, (8, num_columns)).clip(0, 255)
     middle[:, :num_top] = top
     middle[:, num_top : num_top + num_below] = max(0, top - 16 - depth)
     exponents = rng.permuted(middle, axis=1)

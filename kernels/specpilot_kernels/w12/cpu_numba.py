@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
+from specpilot_kernels.cpu_pool import job_of, share_parts
 from specpilot_kernels.w12.layout import (
     LARGEST_BASE,
     MASKS,
@@ -37,6 +37,7 @@ _SIGN_MANTISSA = np.uint16(0x807F)
 _EXPONENT = np.uint16(0x7F80)
 _BELOW_TOP = np.uint16((WINDOW - 1) << 7)
 _SIGN = np.uint16(15)
+_MOST_PARTS = 64
 _COUNTED = 2**15
 """Numbers that a count of 16 bits holds."""
 _slot, _place = inlined(slot_of), inlined(place_of)
@@ -163,16 +164,18 @@ def _choose(bits: Any, bases: Any, first_row: int, last_row: int) -> None:
         bases[n] = base if base >= 0 else _base_by_counts(bits[n], counts)
 
 
-@kernel("void(u2[:,::1], u1[::1], i8)", parallel=True)
-def choose_bases(bits: Any, bases: Any, num_threads: int) -> None:
-    """The base of every row."""
+@inlined
+def _choose_part(part: int, num_parts: int, bits: Any, bases: Any) -> None:
     num_rows = bits.shape[0]
-    if num_threads == 1:
-        _choose(bits, bases, 0, num_rows)
-    else:
-        for part in numba.prange(num_threads):
-            first, last = num_rows * part // num_threads, num_rows * (part + 1) // num_threads
-            _choose(bits, bases, first, last)
+    _choose(bits, bases, num_rows * part // num_parts, num_rows * (part + 1) // num_parts)
+
+
+@kernel("void(u2[:,::1], u1[::1], i8)")
+def choose_bases(bits: Any, bases: Any, pool: int) -> None:
+    """The base of every row; ``pool`` is of :mod:`specpilot_kernels.cpu_pool`."""
+    num_parts = min(bits.shape[0], _MOST_PARTS)
+    if not share_parts(pool, job_of(_choose_part, (num_parts, bits, bases)), num_parts):
+        _choose(bits, bases, 0, bits.shape[0])
 
 
 @inlined
@@ -206,19 +209,23 @@ def _encode_warps(
             _spread(words, registers, records[tile, column_tile], _WARP_WORDS * (warp % _WARPS))
 
 
-@kernel("void(u2[:,::1], u1[::1], u4[:,:,:,::1], u1[:,::1], i8)", parallel=True)
-def encode_records(bits: Any, bases: Any, records: Any, num_escaped: Any, num_threads: int) -> None:
+@inlined
+def _encode_part(part: int, num_parts: int, bits: Any, bases: Any, records: Any, num_escaped: Any) -> None:
+    num_warps = records.shape[0] * _WARPS
+    first, last = num_warps * part // num_parts, num_warps * (part + 1) // num_parts
+    _encode_warps(bits, bases, records, num_escaped, first, last)
+
+
+@kernel("void(u2[:,::1], u1[::1], u4[:,:,:,::1], u1[:,::1], i8)")
+def encode_records(bits: Any, bases: Any, records: Any, num_escaped: Any, pool: int) -> None:
     """Codes of all records.
 
     ``num_escaped`` (rows with padding, column tiles) counts the escapes of a row's 64 columns.
     """
     num_warps = records.shape[0] * _WARPS
-    if num_threads == 1:
+    num_parts = min(num_warps, _MOST_PARTS)
+    if not share_parts(pool, job_of(_encode_part, (num_parts, bits, bases, records, num_escaped)), num_parts):
         _encode_warps(bits, bases, records, num_escaped, 0, num_warps)
-    else:
-        for part in numba.prange(num_threads):
-            first, last = num_warps * part // num_threads, num_warps * (part + 1) // num_threads
-            _encode_warps(bits, bases, records, num_escaped, first, last)
 
 
 @kernel("void(u2[:,::1], u1[::1], u1[:,::1], u8[::1])")
@@ -278,15 +285,29 @@ def _decode_warps(
             _patch(escapes, starts, record, warp % _WARPS, bits, first_row, begin)
 
 
-@kernel("void(u4[:,:,:,::1], u1[::1], u4[::1], u4[::1], u2[:,::1], b1, i8)", parallel=True)
+@inlined
+def _decode_part(
+    part: int,
+    num_parts: int,
+    records: Any,
+    bases: Any,
+    escapes: Any,
+    starts: Any,
+    bits: Any,
+    is_view: bool,
+) -> None:
+    num_warps = records.shape[0] * _WARPS
+    first, last = num_warps * part // num_parts, num_warps * (part + 1) // num_parts
+    _decode_warps(records, bases, escapes, starts, bits, is_view, first, last)
+
+
+@kernel("void(u4[:,:,:,::1], u1[::1], u4[::1], u4[::1], u2[:,::1], b1, i8)")
 def decode_records(
-    records: Any, bases: Any, escapes: Any, starts: Any, bits: Any, is_view: bool, num_threads: int
+    records: Any, bases: Any, escapes: Any, starts: Any, bits: Any, is_view: bool, pool: int
 ) -> None:
     """BF16 bits of the weight, or of its view."""
     num_warps = records.shape[0] * _WARPS
-    if num_threads == 1:
+    num_parts = min(num_warps, _MOST_PARTS)
+    work = num_parts, records, bases, escapes, starts, bits, is_view
+    if not share_parts(pool, job_of(_decode_part, work), num_parts):
         _decode_warps(records, bases, escapes, starts, bits, is_view, 0, num_warps)
-    else:
-        for part in numba.prange(num_threads):
-            first, last = num_warps * part // num_threads, num_warps * (part + 1) // num_threads
-            _decode_warps(records, bases, escapes, starts, bits, is_view, first, last)

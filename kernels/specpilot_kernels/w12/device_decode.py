@@ -80,7 +80,7 @@ def _(
 def _decode_on_cpu(
     records: Tensor, bases: Tensor, escapes: Tensor, record_starts: Tensor, shape: tuple[int, int]
 ) -> Tensor:
-    from specpilot_kernels.cpu_jit import num_threads
+    from specpilot_kernels.cpu_pool import pool_for
     from specpilot_kernels.w12.cpu_numba import decode_records  # compiles the codec
 
     def words(tensor: Tensor) -> NDArray[np.uint32]:
@@ -95,7 +95,7 @@ def _decode_on_cpu(
         words(record_starts),
         bits,
         False,
-        num_threads(16 * bits.size),
+        pool_for(16 * bits.size),
     )
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
 

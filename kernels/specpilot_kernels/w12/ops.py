@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specpilot_kernels.cpu_jit import num_threads
+from specpilot_kernels.cpu_pool import pool_for
 from specpilot_kernels.w12.cpu_numba import choose_bases, decode_records, encode_records, list_escapes
 from specpilot_kernels.w12.layout import RECORD_ROWS, RECORD_WORDS, W12Weight, num_records
 
@@ -36,9 +36,9 @@ def encode_w12(weight: Tensor) -> W12Weight:
     bases = np.zeros(tiles[0] * RECORD_ROWS, np.uint8)
     records = np.empty((*tiles, 3, RECORD_WORDS), np.uint32)
     num_escaped = np.zeros((len(bases), tiles[1]), np.uint8)
-    threads = num_threads(16 * bits.size)
-    choose_bases(bits, bases, threads)
-    encode_records(bits, bases, records, num_escaped, threads)
+    pool = pool_for(16 * bits.size)
+    choose_bases(bits, bases, pool)
+    encode_records(bits, bases, records, num_escaped, pool)
     per_record = num_escaped.reshape(tiles[0], RECORD_ROWS, tiles[1]).sum(1, dtype=np.int64).reshape(-1)
     starts = np.concatenate((np.zeros(1, np.int64), per_record.cumsum()))
     keys = np.empty(int(starts[-1]), np.uint64)
@@ -63,8 +63,8 @@ def view_w12(weight: W12Weight) -> Tensor:
 
 def decode_into(weight: W12Weight, bits: NDArray[np.uint16], *, is_view: bool = False) -> NDArray[np.uint16]:
     """Write the weight's BF16 bits, or those of its view, into a contiguous array of its shape; returns that."""
-    threads = num_threads(16 * bits.size)
-    decode_records(weight.records, weight.bases, weight.escapes, weight.record_starts, bits, is_view, threads)
+    pool = pool_for(16 * bits.size)
+    decode_records(weight.records, weight.bases, weight.escapes, weight.record_starts, bits, is_view, pool)
     return bits
 
 
