@@ -15,6 +15,7 @@ from specpilot.forcing.events import Event
 from specpilot.forcing.job import result_of
 from specpilot.forcing.scores import ArmCounts
 from specpilot_console.audit_view import audit_result_html
+from specpilot_console.style import CSS
 from specpilot_service.schemas.admin_jobs import JobView
 
 
@@ -67,6 +68,8 @@ def test_a_verdict_is_shown_with_its_numbers(num_wrong: int, word: str) -> None:
     assert verdict.word == word
     shown = audit_result_html(job_of(result=result_of(verdict, [])))
     assert "data:image/svg+xml;base64," in shown
+    # The picture has a ground and ink of its own; in dark mode both are turned.
+    assert 'class="sp-picture"' in shown and ".dark .sp-picture { filter: invert(" in CSS
     assert f"{num_wrong} of {num_wrong} audited events unexplained" in shown
     assert "-5.0% [" in shown and "it decides nothing" in shown
     assert ("event rule" in shown) is bool(num_wrong)

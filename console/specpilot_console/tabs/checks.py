@@ -61,10 +61,10 @@ def build_checks(frame: Frame, part: CheckPart) -> None:
     def refresh(session: Session) -> Any:
         return checks_html(part, _jobs(session, part)), verdicts_html(session, part.kind)
 
-    def choices(session: Session) -> Any:
+    def choices(session: Session, chosen: str | None = None) -> Any:
         # No state in their names: a list that is open does not change.
         found = [(f"{view.id}: {view.reason}", view.id) for view in _jobs(session, part).jobs]
-        return gr.Dropdown(choices=found, value=found[0][1] if found else None)
+        return gr.Dropdown(choices=found, value=chosen or (found[0][1] if found else None))
 
     def start(session: Session, reason: str, text: str) -> Any:
         if not reason.strip():
@@ -76,7 +76,7 @@ def build_checks(frame: Frame, part: CheckPart) -> None:
         if not isinstance(given, dict):
             return note("Options: expected a JSON object, for instance {}.", "bad"), gr.skip()
         begun = session.fetch(JobView, part.start, body=CheckRequest(options=given, reason=reason))
-        return note(f"Job {begun.id} is queued.", "good"), choices(session)
+        return note(f"Job {begun.id} is queued.", "good"), choices(session, begun.id)
 
     def stop(session: Session, job_id: str | None, reason: str) -> Markup:
         if not job_id:

@@ -20,6 +20,7 @@ from specpilot_service.sidecar.engines.engine import LocalEngine, ManagedEngine
 from specpilot_service.sidecar.errors import SidecarError, conflict
 from specpilot_service.sidecar.fleet import Fleet
 from specpilot_service.sidecar.gates import Gate
+from specpilot_service.sidecar.store.jobs import cancel_message
 from specpilot_service.sidecar.switch_modes import InEngineChange, check_in_engine, choose_mode
 from specpilot_service.sidecar.tracing import NO_TRACING, Tracing
 
@@ -332,7 +333,7 @@ class Switching:
         fleet = self._fleet
         message = str(error)
         if self._cancelled_by is not None:
-            message = "cancelled by {}: {}".format(*self._cancelled_by)
+            message = cancel_message(*self._cancelled_by)
         if change is not None:
             change.forget()  # first: a process that died is started again as it was before
         await self._move(switch_id, "rolling_back", message, error=message)

@@ -195,6 +195,19 @@ def test_cancelling_a_switch_cancels_the_job_that_it_waits_for(tmp_path: Path) -
         assert server.wait_for_switch(switch_id)["state"] == "cancelled"
         job_id = server.call("GET", "/jobs")["jobs"][0]["id"]
         assert wait_for(server, job_id)["state"] == "cancelled"
+        assert show(server, job_id)["error"] == "cancelled by sidecar: its switch was given up"
+
+
+def test_a_cancelled_job_keeps_who_and_why(tmp_path: Path) -> None:
+    with run_sidecar(tmp_path, [A], parts=kinds_of(FakeKind("check")), gates=()) as server:
+        running, queued = start(server, **LONG), start(server)
+        wait_for(server, running, "running")
+        for job_id, why in ((queued, "not needed"), (running, "too long")):
+            server.call("POST", f"/jobs/{job_id}/cancel", 202, reason=why)
+            assert wait_for(server, job_id)["error"].endswith(f"): {why}")
+        log = server.call("GET", "/audit-log?action=job.cancelled")["entries"]
+        assert [entry["subject"] for entry in log] == [running, queued]
+        assert all("cancelled by first admin" in entry["detail"]["error"] for entry in log)
 
 
 def test_a_job_that_runs_too_long_has_failed(tmp_path: Path) -> None:

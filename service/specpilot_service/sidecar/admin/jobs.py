@@ -48,7 +48,7 @@ async def show_job(job_id: str, sidecar: SidecarDep) -> JobView:
 
 @handles("jobs.cancel")
 async def cancel(job_id: str, body: ReasonRequest, sidecar: SidecarDep, principal: PrincipalDep) -> JobView:
-    return await sidecar.jobs.cancel(job_id, principal.actor)
+    return await sidecar.jobs.cancel(job_id, principal.actor, body.reason)
 
 
 @handles("ceilings.show")
@@ -85,7 +85,7 @@ async def cancel_audit(
     audit_id: str, body: ReasonRequest, sidecar: SidecarDep, principal: PrincipalDep
 ) -> JobView:
     await _audit(sidecar, audit_id)
-    return await sidecar.jobs.cancel(audit_id, principal.actor)
+    return await sidecar.jobs.cancel(audit_id, principal.actor, body.reason)
 
 
 async def _audit(sidecar: Sidecar, audit_id: str) -> JobView:

@@ -22,6 +22,7 @@ from specpilot_service.sidecar.gateway.router import Upstream
 from specpilot_service.sidecar.jobs.kinds import JobKind, JobPlace
 from specpilot_service.sidecar.jobs.process import JobFailed, JobProcess, read_result
 from specpilot_service.sidecar.store.database import utc_now
+from specpilot_service.sidecar.store.jobs import cancel_message
 
 __all__ = ["JobRunner"]
 
@@ -50,7 +51,7 @@ class _Running:
     engine: ManagedEngine | None
     revision: int | None
     upstream: Upstream | None
-    cancelled_by: str | None = None
+    cancelled_by: tuple[str, str] | None = None  # who, why
     progress: JobProgress | None = None
     is_paused: bool = False
     has_to_yield: bool = False
@@ -121,22 +122,22 @@ class JobRunner:
             await ended
         except asyncio.CancelledError:
             with contextlib.suppress(SidecarError):
-                await asyncio.shield(self.cancel(job_id, "sidecar"))
+                await asyncio.shield(self.cancel(job_id, "sidecar", "its switch was given up"))
             raise
         finally:
             self._gated.pop(job_id, None)
             self._ended.pop(job_id, None)
         return await self.get(job_id)
 
-    async def cancel(self, job_id: str, actor: str) -> JobView:
+    async def cancel(self, job_id: str, actor: str, reason: str) -> JobView:
         """At once for a queued job; a running one ends within seconds. 409 for one that has ended."""
         job = await self.get(job_id)
-        if await self._store.call(self._store.jobs.cancel_queued, job_id, actor):
+        if await self._store.call(self._store.jobs.cancel_queued, job_id, actor, reason):
             return await self._tell_end(job.kind, "cancelled", job_id)
         job = await self.get(job_id)
-        if job.state != "running" or self._running is None:
+        if job.state != "running" or self._running is None or self._running.job_id != job_id:
             raise conflict(f"job {job_id}: it is {job.state}, expected queued or running")
-        self._running.cancelled_by = actor
+        self._running.cancelled_by = actor, reason
         return job
 
     async def get(self, job_id: str) -> JobView:
@@ -224,7 +225,8 @@ class JobRunner:
             if not isinstance(error, SpecPilotError | OSError):
                 log.error("job %s: a defect of its kind or of the sidecar", job.id, exc_info=error)
             if running.cancelled_by is not None:
-                await self._end(job, "cancelled", actor=running.cancelled_by)
+                actor, reason = running.cancelled_by
+                await self._end(job, "cancelled", error=cancel_message(actor, reason), actor=actor)
             else:
                 await self._end(job, "failed", error=str(error))
         else:
@@ -284,7 +286,7 @@ class JobRunner:
                     f"{elapsed_s:.0f} s, {elapsed_s - run_s:.0f} s of them paused for requests"
                 )
             if running.cancelled_by is not None:
-                raise JobFailed(f"cancelled by {running.cancelled_by}")
+                raise JobFailed("cancelled")
             if running.has_to_yield:
                 raise _PutBack("a switch waits for a check of its own")
             self._require_same_engine(running)

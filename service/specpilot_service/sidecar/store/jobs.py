@@ -12,7 +12,12 @@ from specpilot_service.schemas.admin_jobs import JobOrigin, JobProgress, JobStat
 from specpilot_service.sidecar.store.audit_log import AuditLog
 from specpilot_service.sidecar.store.database import Database, utc_now
 
-__all__ = ["Jobs"]
+__all__ = ["Jobs", "cancel_message"]
+
+
+def cancel_message(actor: str, reason: str) -> str:
+    """The error of a job or switch that somebody cancelled."""
+    return f"cancelled by {actor}: {reason}"
 
 
 class Jobs:
@@ -56,13 +61,13 @@ class Jobs:
                 self._audit.append("sidecar", "job.running", job_id, revision=revision)
         return changed == 1
 
-    def cancel_queued(self, job_id: str, actor: str) -> bool:
+    def cancel_queued(self, job_id: str, actor: str, reason: str) -> bool:
         """False if it is not queued any more."""
         with self._database.transaction():
             row = self._database.row("SELECT state FROM jobs WHERE id = ?", job_id)
             is_queued = row is not None and row["state"] == "queued"
             if is_queued:
-                self.end(job_id, "cancelled", actor=actor)
+                self.end(job_id, "cancelled", error=cancel_message(actor, reason), actor=actor)
         return is_queued
 
     def put_back(self, job_id: str, why: str) -> None:
