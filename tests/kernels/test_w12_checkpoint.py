@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specpilot_kernels.w12.__main__ import main as w12_main
 from specpilot_kernels.w12.atomic_file import PART_SUFFIX
 from specpilot_kernels.w12.checkpoint import (
     count_tensors,
@@ -213,6 +214,8 @@ def test_wrong_places_are_refused(folder: Path, tmp_path: Path) -> None:
         decode_checkpoint(folder, tmp_path / "out")
     with pytest.raises(WeightFileError, match=r"got suffix '\.bin'"):
         encode_checkpoint(folder / "pytorch_model.bin", tmp_path / "out")
+    with pytest.raises(WeightFileError, match="nowhere: no such file or folder"):
+        encode_checkpoint(tmp_path / "nowhere", tmp_path / "out")
     with pytest.raises(WeightFileError, match="or in it"):
         encode_checkpoint(folder, folder / "w12")
     (tmp_path / "file").touch()
@@ -286,3 +289,43 @@ def test_links_to_nothing_and_two_kinds_of_weights_are_refused(folder: Path, tmp
     for suffix in (".w12", ".safetensors"):
         with pytest.raises(WeightFileError, match="beside files"):
             weight_files(folder, suffix)
+
+
+def test_the_verbs_without_the_rest_of_the_product(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoded, again = tmp_path / "model-w12", tmp_path / "again"
+    call = [sys.executable, "-m", "specpilot_kernels.w12", "encode", str(folder)]
+    done = subprocess.run(call, check=False, capture_output=True, text=True)
+    assert done.returncode == 0 and "left behind: pytorch_model.bin" in done.stdout, done.stderr
+    assert w12_main(["decode", str(encoded), "--out", str(again)]) == 0
+    expected = contents(folder)
+    del expected["pytorch_model.bin"]
+    assert contents(again) == expected
+    assert w12_main(["stat", str(encoded)]) == 0
+    assert "layer 0" in capsys.readouterr().out
+    shard = encoded / f"{SHARDS[1]}.w12"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert w12_main(["verify", str(encoded)]) == 1
+    says = capsys.readouterr().out
+    assert says.count("ok ") == 2 and f"FAULT {shard}" in says
+    assert w12_main(["encode", str(tmp_path / "nowhere")]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path / 'nowhere'}: no such file or folder\n"
+
+
+def test_it_imports_torch_numpy_and_numba_alone() -> None:
+    """Of what pyproject.toml brings; each module in the folder, in a Python where nothing else can be imported."""
+    code = """
+import pkgutil, sys
+import specpilot_kernels.w12 as w12
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in "safetensors rich typer yaml jinja2 tokenizers llguidance specpilot".split():
+            raise ImportError(f"{name} is not there")
+sys.meta_path.insert(0, Refuse())
+for module in pkgutil.iter_modules(w12.__path__, "specpilot_kernels.w12."):
+    __import__(module.name)
+from specpilot_kernels.w12 import convert_
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

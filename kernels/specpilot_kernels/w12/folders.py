@@ -31,13 +31,15 @@ def weight_files(path: Path, suffix: str) -> list[Path]:
     Raises
     ------
     WeightFileError
-        There is none; a shard is missing that the index or the other shards' names promise; an index is none; a folder
-        has weights of both kinds; a symbolic link leads nowhere.
+        There is none, or no such path; a shard is missing that the index or the other shards' names promise; an index
+        is none; a folder has weights of both kinds; a symbolic link leads nowhere.
     """
     if path.is_file():
         if path.suffix != suffix:
             raise WeightFileError(f"{path}: got suffix {path.suffix!r}, expected {suffix!r}")
         return [path]
+    if not path.is_dir():
+        raise WeightFileError(f"{path}: no such file or folder")
     for pattern in ("*", "*/*"):
         entries = sorted(entry for entry in path.glob(pattern) if not _is_hidden(entry.parent, path))
         for entry in entries:
