@@ -10,18 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specpilot_kernels.w12.checkpoint import decode_checkpoint, encode_checkpoint, verify_checkpoint
-from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind
-from specpilot_kernels.w12.format import W12_SUFFIX
-from specpilot_kernels.w12.report import (
-    beside,
-    folder_statistics,
-    statistics_lines,
-    statistics_row,
-    verdict_line,
-    verdict_row,
-)
 from specpilot_kernels.w12.safetensors_file import WeightFileError
+
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,6 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    # Here, for torch and the compiler take seconds: help should not, and an interrupt meanwhile is one, too.
+    from specpilot_kernels.w12.checkpoint import decode_checkpoint, encode_checkpoint, verify_checkpoint
+    from specpilot_kernels.w12.folders import PLAIN_SUFFIX, left_behind
+    from specpilot_kernels.w12.format import W12_SUFFIX
+    from specpilot_kernels.w12.report import (
+        beside,
+        folder_statistics,
+        statistics_lines,
+        statistics_row,
+        verdict_line,
+        verdict_row,
+    )
+
     path: Path = chosen.path
     if chosen.verb in ("encode", "decode"):
         is_encode = chosen.verb == "encode"

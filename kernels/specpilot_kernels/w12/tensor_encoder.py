@@ -70,6 +70,8 @@ class TensorEncoder:
         starts, escapes, bases = [np.zeros(1, np.uint32)], [], []
 
         def put(part: NDArray[Any]) -> None:
+            if not part.size:
+                return
             self._lanes.call("stored", stored.update, as_bytes(part))
             self._writer.put(tensor.name, part)
 
@@ -85,8 +87,7 @@ class TensorEncoder:
         if stored_bytes(shape, len(escape_list)) >= tensor.num_bytes:
             self._writer.go_back(begin)
             return False
-        put(np.concatenate(starts))
-        put(escape_list)
+        put(np.concatenate((*starts, escape_list)))  # One call for many small tensors' sake.
         self._lanes.call("stored", stored.update, base_list)
         parts = part_shapes(shape, len(escape_list))
         for suffix, dtype, part_shape in parts[:-1]:
@@ -111,7 +112,9 @@ class TensorEncoder:
     def _name(self, name: str, dtype: str, shape: tuple[int, ...], begin: int, end: int) -> None:
         """Say what stands there."""
         if name in self._lines:
-            raise WeightFileError(f"{name}: the file has a tensor of the name that an encoded one needs")
+            raise WeightFileError(
+                f"{self._reader.path}: {name}: there is a tensor of the name that an encoded one needs"
+            )
         self._lines[name] = header_line(dtype, shape, begin, end)
 
     def _encoded_pieces(self, tensor: StoredTensor) -> Iterator[tuple[NDArray[np.uint8], W12Weight]]:
