@@ -161,12 +161,11 @@ verb(Path(sys.argv[2]), Path(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("num_syncs", [1, 12])
-def test_a_kill_from_a_thread_that_writes(folder: Path, tmp_path: Path, num_syncs: int) -> None:
+def test_a_kill_from_a_thread_that_writes(folder: Path, tmp_path: Path) -> None:
     """Pieces are read, hashed and encoded at that moment, and a part of the shard is on disk."""
 
     def kill(verb: str, source: Path, out: Path) -> set[str]:
-        call = [sys.executable, "-c", KILLED_BESIDE, verb, str(source), str(out), str(num_syncs)]
+        call = [sys.executable, "-c", KILLED_BESIDE, verb, str(source), str(out), "12"]
         assert subprocess.run(call, check=False).returncode == -signal.SIGKILL
         suffixes = (".w12", ".safetensors")
         return {f"{file.stem}" for file in out.iterdir() if file.suffix in suffixes}
@@ -174,7 +173,7 @@ def test_a_kill_from_a_thread_that_writes(folder: Path, tmp_path: Path, num_sync
     whole = tmp_path / "whole"
     encode_checkpoint(folder, whole)
     done = kill("encode", folder, tmp_path / "w12")
-    assert done == set(SHARDS[: len(done)]) and (num_syncs == 1) == (not done)
+    assert done and done == set(SHARDS[: len(done)])
     assert contents(tmp_path / "w12").keys() == {
         *(f"{shard}.w12" for shard in done), f"{SHARDS[len(done)]}.w12{PART_SUFFIX}",
     }  # fmt: skip

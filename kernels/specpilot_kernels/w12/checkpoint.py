@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specpilot_kernels.w12.atomic_file import PART_SUFFIX, atomic_file
-from specpilot_kernels.w12.container import W12File
-from specpilot_kernels.w12.convert import Advance, decode_file, encode_file, is_encoding_of
+from specpilot_kernels.w12.container import Advance, W12File
+from specpilot_kernels.w12.convert import decode_file, encode_file, is_encoding_of
 from specpilot_kernels.w12.folders import PLAIN_SUFFIX, other_files, tensor_names, weight_files
 from specpilot_kernels.w12.format import W12_SUFFIX
 from specpilot_kernels.w12.safetensors_file import WeightFileError, named_errors
@@ -108,14 +108,11 @@ def verify_checkpoint(path: Path, *, advance: Advance = lambda: None) -> Iterato
             with W12File(file) as encoded:
                 num_tensors = len(encoded.originals)
                 num_encoded = sum(record.escapes is not None for record in encoded.records.values())
-                for name, original in encoded.originals.items():
-                    try:
-                        for _ in encoded.pieces(name):
-                            pass
-                        num_bytes += original.num_bytes
-                    except WeightFileError as error:
-                        faults.append(str(error))
-                    advance()
+                refused = encoded.faults(advance)
+                faults += map(str, refused.values())
+                num_bytes = sum(
+                    original.num_bytes for name, original in encoded.originals.items() if name not in refused
+                )
         except WeightFileError as error:
             faults.append(str(error))
         yield Verdict(file, num_tensors, num_encoded, num_bytes, tuple(faults))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ from specpilot_kernels.w12.safetensors_file import (
     parse_header,
 )
 
-__all__ = ["W12File"]
+__all__ = ["Advance", "W12File"]
+
+Advance = Callable[[], None]
+"""Called after every tensor."""
 
 _NOT_AS_WRITTEN = "the stored bytes are not those that were written; copy the file again"
 _NUMPY_DTYPES = {"I32": np.uint32, "U8": np.uint8}
@@ -47,8 +51,7 @@ _TORCH_DTYPES = {
 
 
 class W12File:
-    """An open ``.w12`` file. Everything is checked before it is believed; :meth:`pieces`, and what reads by it, is not
-    for several threads at once.
+    """An open ``.w12`` file. Everything is checked before it is believed. For one thread at a time.
 
     Attributes
     ----------
@@ -122,25 +125,58 @@ class W12File:
     def read(self, name: str) -> NDArray[np.uint8]:
         """The original bytes of a tensor, new memory, checked against their sha256."""
         data = np.empty(self.originals[name].num_bytes, np.uint8)
-        for _ in self.pieces(name, data):
+        for _ in self._pieces(name, _refuse, data):
             pass
+        self._lanes.finish()
         return data
 
-    def pieces(self, name: str, into: NDArray[np.uint8] | None = None) -> Iterator[NDArray[np.uint8]]:
-        """The original bytes of a tensor in pieces, in order. Only when the last was taken are they known to be right.
+    def contents(self, advance: Advance = lambda: None) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """Names and original bytes of all tensors, in pieces, in the order of the original file. Only when the last was
+        taken are they known to be right.
 
-        Parameters
-        ----------
-        into : array, uint8, (bytes of the tensor,), contiguous
-            Where they go; None for new memory for each.
+        ``advance`` is called after every tensor.
 
         Raises
         ------
         WeightFileError
             After the last piece or sooner: what is stored, or what it decodes to, is not what was encoded.
         """
+        for name in self.originals:
+            for data in self._pieces(name, _refuse):
+                yield name, data
+            advance()
+        self._lanes.finish()
+
+    def faults(self, advance: Advance = lambda: None) -> dict[str, WeightFileError]:
+        """Decode every tensor and keep none: by name, those that :meth:`read` would refuse, and why."""
+        faults: dict[str, WeightFileError] = {}
+        for name in self.originals:
+            note = functools.partial(faults.setdefault, name)
+            try:
+                for _ in self._pieces(name, note):
+                    pass
+            except WeightFileError as error:
+                note(error)
+            advance()
+        self._lanes.finish()
+        return faults
+
+    def _pieces(
+        self, name: str, refuse: Callable[[WeightFileError], object], into: NDArray[np.uint8] | None = None
+    ) -> Iterator[NDArray[np.uint8]]:
+        """The original bytes of a tensor in pieces, new memory or parts of ``into``.
+
+        When all of them are hashed, which may be while other tensors are read, ``refuse`` gets what is wrong with them.
+        """
         record = self.records[name]
         stored, original = hashlib.sha256(), hashlib.sha256()
+
+        def check() -> None:
+            if record.stored_sha256 is not None and stored.hexdigest() != record.stored_sha256:
+                refuse(self._refused(name, _NOT_AS_WRITTEN))
+            elif original.hexdigest() != record.sha256:
+                refuse(self._refused(name, "its bytes are not those of the original; copy the file again"))
+
         try:
             at = 0
             for data in self._dense(name) if record.layout == DENSE else self._decoded(name, stored, into):
@@ -149,16 +185,12 @@ class W12File:
                 at += data.nbytes
                 self._lanes.call("original", original.update, data)
                 yield data
-            self._lanes.finish()
         except ValueError as error:
             if isinstance(error, WeightFileError):
                 raise
             self.weight(name)  # Says so if it is the stored bytes.
             raise self._refused(name, str(error)) from None
-        if record.stored_sha256 is not None and stored.hexdigest() != record.stored_sha256:
-            raise self._refused(name, _NOT_AS_WRITTEN)
-        if original.hexdigest() != record.sha256:
-            raise self._refused(name, "its bytes are not those of the original; copy the file again")
+        self._lanes.then(check)
 
     def _dense(self, name: str) -> Iterator[NDArray[np.uint8]]:
         for data in self._lanes.ahead("read", self._file.pieces(name, PIECE_BYTES)):
@@ -299,6 +331,10 @@ class W12File:
         extra = sorted(self._file.tensors.keys() - expected.keys())
         if extra:
             raise self._refused(extra[0], "no original tensor has this part")
+
+
+def _refuse(error: WeightFileError) -> None:
+    raise error
 
 
 def _torch() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot_kernels.w12.atomic_file import atomic_file
-from specpilot_kernels.w12.container import W12File
+from specpilot_kernels.w12.container import Advance, W12File
 from specpilot_kernels.w12.format import (
     DENSE,
     FORMAT,
@@ -38,10 +38,7 @@ from specpilot_kernels.w12.safetensors_file import (
 )
 from specpilot_kernels.w12.tensor_encoder import TensorEncoder, as_bfloat16, header_line, row_tiles
 
-__all__ = ["Advance", "decode_file", "encode_file", "is_candidate", "is_encoding_of", "write_safetensors"]
-
-Advance = Callable[[], None]
-"""Called after every tensor."""
+__all__ = ["decode_file", "encode_file", "is_candidate", "is_encoding_of", "write_safetensors"]
 
 _MLP = re.compile(r"(^|[._])(mlp|ffn|feed_forward|moe|experts?)([._]|$)")
 _ALIGNMENT = 8
@@ -111,14 +108,8 @@ def decode_file(source: Path, out: Path, *, advance: Advance = lambda: None) -> 
         As :class:`W12File` does; ``out`` cannot be written.
     """
 
-    def pieces(reader: W12File) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-        for name in reader.originals:
-            for data in reader.pieces(name):
-                yield name, data
-            advance()
-
     with W12File(source) as reader:
-        write_safetensors(out, reader.original_header, pieces(reader))
+        write_safetensors(out, reader.original_header, reader.contents(advance))
 
 
 def write_safetensors(out: Path, header: bytes, pieces: Iterable[tuple[str, NDArray[np.uint8]]]) -> None:
@@ -146,18 +137,18 @@ def is_encoding_of(encoded_file: Path, source: Path, *, is_mlp_only: bool | None
         with SafetensorsFile(source) as reader, W12File(encoded_file) as encoded:
             if encoded.original_header != reader.header:
                 return False
-            for name, tensor in reader.tensors.items():
+            for name, tensor in reader.tensors.items() if is_mlp_only is not None else ():
                 layout = encoded.records[name].layout
-                if is_mlp_only is not None:
-                    is_chosen = is_candidate(tensor, is_mlp_only=is_mlp_only)
-                    # Few candidates are dense: those that encoding does not make smaller.
-                    if (layout == LAYOUT) != (is_chosen and _pays(reader, tensor, layout)):
-                        return False
-                at = 0
-                for data in encoded.pieces(name):
-                    if not np.array_equal(reader.read(name, at, at + data.nbytes), data):
-                        return False
-                    at += data.nbytes
+                is_chosen = is_candidate(tensor, is_mlp_only=bool(is_mlp_only))
+                # Few candidates are dense: those that encoding does not make smaller.
+                if (layout == LAYOUT) != (is_chosen and _pays(reader, tensor, layout)):
+                    return False
+            places = dict.fromkeys(reader.tensors, 0)
+            for name, data in encoded.contents():
+                end = places[name] + data.nbytes
+                if not np.array_equal(reader.read(name, places[name], end), data):
+                    return False
+                places[name] = end
     except WeightFileError:
         return False
     return True

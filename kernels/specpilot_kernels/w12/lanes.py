@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 __all__ = ["MOST_BYTES", "Lanes"]
@@ -17,6 +18,13 @@ MOST_BYTES = 2**26
 """Of pieces under way at once; a larger one is under way alone."""
 
 _Result = TypeVar("_Result")
+
+
+@dataclass
+class _Piece:
+    num_bytes: int
+    calls: list[Future[object]] = field(default_factory=list)
+    after: list[Callable[[], None]] = field(default_factory=list)
 
 
 class Lanes:
@@ -28,7 +36,7 @@ class Lanes:
 
     def __init__(self) -> None:
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        self._pieces: deque[tuple[int, list[Future[object]]]] = deque()
+        self._pieces: deque[_Piece] = deque()
         self._num_bytes = 0
 
     def __enter__(self) -> Lanes:
@@ -57,15 +65,18 @@ class Lanes:
         """
         while self._pieces and self._num_bytes + num_bytes > MOST_BYTES:
             self._end_oldest()
-        self._pieces.append((num_bytes, []))
+        self._pieces.append(_Piece(num_bytes))
         self._num_bytes += num_bytes
 
     def call(self, lane: str, function: Callable[..., object], *arguments: object) -> None:
         """Call a function for the piece begun last; what it raises is raised by a later :meth:`begin`, or by
         :meth:`finish`."""
-        if not self._pieces:
-            self.begin(0)
-        self._pieces[-1][1].append(self._thread(lane).submit(function, *arguments))
+        self._last().calls.append(self._thread(lane).submit(function, *arguments))
+
+    def then(self, function: Callable[[], None]) -> None:
+        """Call a function on the caller's thread, in a later :meth:`begin` or :meth:`finish`, when all calls so far
+        are done."""
+        self._last().after.append(function)
 
     def finish(self) -> None:
         """Wait for all calls; raises what the first that failed raised."""
@@ -83,10 +94,17 @@ class Lanes:
             yield following.result()
 
     def _end_oldest(self) -> None:
-        num_bytes, calls = self._pieces.popleft()
-        self._num_bytes -= num_bytes
-        for call in calls:
+        piece = self._pieces.popleft()
+        self._num_bytes -= piece.num_bytes
+        for call in piece.calls:
             call.result()
+        for function in piece.after:
+            function()
+
+    def _last(self) -> _Piece:
+        if not self._pieces:
+            self.begin(0)
+        return self._pieces[-1]
 
     def _thread(self, lane: str) -> ThreadPoolExecutor:
         if lane not in self._threads:
