@@ -245,8 +245,7 @@ class W12File:
             )
             bits = np.empty(shape, np.uint16) if out is None else out[first : first + shape[0]]
             yield decode_into(weight, bits).reshape(-1).view(np.uint8)
-        for part in (tail, starts, escapes, bases):
-            self._lanes.call("stored", stored.update, part.reshape(-1).view(np.uint8))
+        self._lanes.call("stored", _update, stored, (tail, starts, escapes, bases))
         if starts[0] != 0 or starts[-1] != len(escapes):
             raise ValueError(f"record_starts: got {starts[0]} to {starts[-1]}, expected 0 to {len(escapes)}")
 
@@ -331,6 +330,11 @@ class W12File:
         extra = sorted(self._file.tensors.keys() - expected.keys())
         if extra:
             raise self._refused(extra[0], "no original tensor has this part")
+
+
+def _update(digest: Any, parts: tuple[NDArray[Any], ...]) -> None:
+    for part in parts:
+        digest.update(part.reshape(-1).view(np.uint8))
 
 
 def _refuse(error: WeightFileError) -> None:
