@@ -9,11 +9,12 @@ middle of a part is waited for, and what it spins is taken from its caller: ther
 nothing is shared.
 
 One loop runs at a time; a second caller meanwhile runs its own alone. What a part computes must not depend on who
-takes it or on the number of parts.
+takes it or on the number of parts. A forked process has none of its parent's threads: it starts helpers of its own.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -191,6 +192,18 @@ def start_helpers(count: int) -> None:
     with _starting:
         while len(_helpers) < count:
             _helpers.append(_Helper(len(_helpers)))
+
+
+def _start_anew() -> None:
+    """In a process that was forked: what threads of its parent held or were in the middle of is nobody's here."""
+    global _starting
+    _starting = threading.Lock()
+    _helpers.clear()
+    _pool[:] = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 _rest = Rest(lambda: _pool[_STUCK : _STUCK + 2].tolist())

@@ -86,7 +86,7 @@ class Rules:
 
     delta: float = 0.25
     rate_limit: float = 0.005
-    rate_level: float = 0.05
+    rate_level: float = 0.03
     event_level: float = 0.02
     max_audited: int = 200
     min_requests: int = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from specpilot.forcing.power.trials import (
     false_rejections,
     simulated_rejections,
 )
-from specpilot.forcing.statistics import wilson_interval
 
 __all__ = ["FALSE_REJECTION_LIMIT", "IN_REACH", "TOKENS", "num_rows", "power_table"]
 
@@ -27,6 +25,8 @@ FALSE_REJECTION_LIMIT = 0.025
 IN_REACH = 0.95
 """A fault that is found with this probability is in reach."""
 
+_SIMULATED_TRIALS = 4_000
+"""At least: a share of 1.8%, the largest there is, then comes out above the limit once in a thousand runs."""
 _SIMULATED = (
     GPU_NOISE,
     Noise(0.0072, 2.0, 2e-5),
@@ -52,9 +52,8 @@ def power_table(
 ) -> dict[str, Any]:
     """``ok``, ``false_rejection`` (the largest of ``false_rejections``) and ``faults``, one row a fault and size.
 
-    ``ok`` says that no false rejection is above the limit by more than the trials' own error (one-sided, 99%), that
-    every lossless arm was accepted, and that every fault was rejected whose detection at the recorded size is
-    :data:`IN_REACH`.
+    ``ok`` says that no false rejection is above the limit, that every lossless arm was accepted, and that every fault
+    was rejected whose detection at the recorded size is :data:`IN_REACH`.
     """
     rng = np.random.default_rng(seed)
     stock = recording.named("stock")
@@ -82,13 +81,8 @@ def power_table(
         _audit_row(arm, stock, recording, num_trials, rng) for arm in recording.of_kind("lossless", "fault")
     ]
     worst = max(row["rejected"] for row in lossless)
-    is_quiet = all(
-        wilson_interval(row["rejected"] * num_trials, num_trials, NormalDist().inv_cdf(0.99))[0]
-        <= FALSE_REJECTION_LIMIT
-        for row in lossless
-    )
     return {
-        "ok": is_quiet and all(row["as_expected"] for row in audits),
+        "ok": worst <= FALSE_REJECTION_LIMIT and all(row["as_expected"] for row in audits),
         "false_rejection": worst,
         "false_rejection_limit": FALSE_REJECTION_LIMIT,
         "false_rejections": lossless,
@@ -109,18 +103,20 @@ def _false_rejection_rows(
 ) -> list[dict[str, Any]]:
     rows = []
 
-    def add(source: str, count: int, rates: Rejections) -> None:
-        rows.append({"source": source, "tokens": count, "rejected": rates.either} | _by_rule(rates))
+    def add(source: str, count: int, rates: Rejections, trials: int) -> None:
+        row = {"source": source, "tokens": count, "rejected": rates.either, "trials": trials}
+        rows.append(row | _by_rule(rates))
         on_row()
 
     measured = _measured(recording)
     for count in tokens:
         for arm in measured:
             rates = false_rejections(arm, arm, recording.rules, count, num_trials, rng)
-            add(f"measured: {arm.name}, resampled twice", count, rates)
+            add(f"measured: {arm.name}, resampled twice", count, rates, num_trials)
         for noise in _SIMULATED:
-            rates = simulated_rejections(noise, recording.rules, count, num_trials, rng)
-            add(f"simulated: {asdict(noise)}", count, rates)
+            trials = max(num_trials, _SIMULATED_TRIALS)
+            rates = simulated_rejections(noise, recording.rules, count, trials, rng)
+            add(f"simulated: {asdict(noise)}", count, rates, trials)
     return rows
 
 

@@ -123,8 +123,9 @@ def simulated_rejections(
     rng: np.random.Generator,
     mean_tokens: int = 500,
 ) -> Rejections:
-    """Stock against stock, both simulated."""
-    count = max(rules.min_requests, num_tokens // mean_tokens)
+    """Stock against stock, both simulated; shorter answers where ``num_tokens`` has no room for enough requests."""
+    mean_tokens = min(mean_tokens, num_tokens // rules.min_requests)
+    count = num_tokens // mean_tokens
     hits = np.zeros((num_trials, 2), bool)
     for trial in range(num_trials):
         arms = [simulated_arm(count, mean_tokens, noise, rng, name) for name in "ab"]

@@ -230,7 +230,7 @@ class LocalEngine(ManagedEngine):
         num_failures = 0
         while True:
             if process is not None:
-                crash = self._record(await process.wait(), "ended by itself")
+                crash = self._record(await process.wait(), "ended without being asked to")
             else:
                 assert self.last_crash is not None
                 crash, num_failures = self.last_crash, 1
