@@ -23,7 +23,15 @@ def job_line(job: JobView) -> str:
     share, message = _share(job), "" if job.progress is None else job.progress.message
     state = "paused" if job.is_paused else job.state
     waits = f"waits for {job.waits_for}" if job.waits_for else ""
-    words = [job.kind, job.id, state, "" if share is None else f"{share:.0%}", waits, message]
+    words = [
+        job.kind,
+        job.id,
+        state,
+        "" if share is None else f"{share:.0%}",
+        waits,
+        message,
+        job.error or "",
+    ]
     return " ".join(filter(None, words))
 
 

@@ -58,7 +58,10 @@ def add_to(app: typer.Typer) -> None:
 
 def _audit(
     url: Annotated[
-        str | None, typer.Option(help="Audit this server: an OpenAI-style endpoint with return_token_ids.")
+        str | None,
+        typer.Option(
+            help="Audit this server: an OpenAI-style endpoint, /v1/completions with return_token_ids."
+        ),
     ] = None,
     scored_by: Annotated[
         Literal["second", "live"],
@@ -98,6 +101,7 @@ def _audit(
 
     Exit code 0 only for accepted: an audit that was unavailable is not passed.
     """
+    from specpilot.forcing import Rules
     from specpilot.forcing.live import LiveAudit, run_live_audit
     from specpilot.forcing.local import run_local_audit
     from specpilot.forcing.report.verdict_page import write_report
@@ -106,6 +110,12 @@ def _audit(
         builder, nodes, positions, cost_aware, gdn_form, q_weights, q_gate, certified_head
     )
     batch = batch_of(node_budget, drafter_blocks, whole_prompt_rows, prompt_rows)
+    least = Rules().min_tokens
+    if prompts * max_tokens < least:
+        raise RequestError(
+            f"audit: got {prompts} prompts of at most {max_tokens} tokens, expected enough for the {least} that a "
+            "verdict takes; ask for more --prompts or --max-tokens"
+        )
     folder = None if model is None else str(model)
     show = _progress(json)
     if url is not None:

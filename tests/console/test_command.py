@@ -94,6 +94,7 @@ def test_keys_are_made_used_and_revoked(run: Any, tmp_path: Path) -> None:
 def test_a_wrong_call_is_exit_code_2(run: Any, words: tuple[str, ...], what: str) -> None:
     exit_code, answer = run(*words)
     assert exit_code == 2 and what in answer["error"]["message"]
+    assert "specpilot admin" not in answer["error"]["message"]  # standard error has it in front
 
 
 def test_what_is_missing_is_said(run: Any, tmp_path: Path) -> None:

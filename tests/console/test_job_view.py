@@ -52,3 +52,4 @@ def test_a_job_that_waits_has_no_bar_and_one_that_runs_has() -> None:
 def test_a_terminal_is_told_too() -> None:
     assert job_line(job_of("job-1", waits_for="its turn")) == "audit job-1 queued waits for its turn"
     assert job_line(job_of("job-1", state="running")) == "audit job-1 running"
+    assert job_line(job_of("job-1", state="failed", error="no time")) == "audit job-1 failed no time"

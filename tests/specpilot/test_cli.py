@@ -38,6 +38,11 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["generate", "Hi", "--temprature", "1"], "--temprature"),
         (["generate", "Hi", "--temperature", "5"], "temperature"),
         (["generate", "Hi", "--top-p", "0"], "top_p"),
+        (["forcing", "audit", "--prompts", "16", "--max-tokens", "64"], "expected enough for the 2000"),
+        (
+            ["forcing", "audit", "--url", "http://127.0.0.1:9", "--prompts", "8", "--max-tokens", "249"],
+            "249 tokens",
+        ),
         (["generate", "Hi", "--mode", "fast"], "--mode"),
         (["generate", "Hi", "--max-tokens", "0"], "--max-tokens"),
         (["generate", "Hi", *(["--stop", "x"] * 17)], "stop"),

@@ -103,9 +103,9 @@ def _wait_for_job(session: Session, job_id: str) -> tuple[dict[str, Any], int]:
 
 def _events(session: Session, given: dict[str, Any]) -> dict[str, Any]:
     if given["json"] and given["limit"] is None:
-        raise Usage("specpilot admin events: --json prints one object, so it needs --limit")
+        raise Usage("events: --json prints one object, so it needs --limit")
     if given["limit"] is not None and given["limit"] < 1:
-        raise Usage(f"specpilot admin events: --limit: got {given['limit']}, expected 1 or more")
+        raise Usage(f"events: --limit: got {given['limit']}, expected 1 or more")
     found: list[dict[str, Any]] = []
     for event in islice(session.events(), given["limit"]):
         if given["json"]:

@@ -38,19 +38,23 @@ _WAITING = {"switches.start", "switches.promote", "switches.cancel", "revisions.
 JOB_STARTS = frozenset({"jobs.start", "audits.start", "ceilings.check"})
 
 
+_PROGRAM = "specpilot admin"
+
+
 class Usage(Exception):
-    """The command line is wrong."""
+    """The command line is wrong. Who says so names the program."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Usage(f"{self.prog}: {message}")
+        verb = self.prog.removeprefix(_PROGRAM).strip()
+        raise Usage(f"{verb}: {message}" if verb else message)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Parsed arguments hold ``route`` (its name, or ``playground.compare``) and one entry for each option given."""
     about = "The admin API of a sidecar as commands; every button of the console is one."
-    parser = _Parser(prog="specpilot admin", description=about, allow_abbrev=False)
+    parser = _Parser(prog=_PROGRAM, description=about, allow_abbrev=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     nouns: dict[str, Any] = {}
     for route in ADMIN_ROUTES:
