@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from specpilot_kernels.cpu_jit import inlined
 
-__all__ = ["address_of", "floats_at", "integers_at", "take_share"]
+__all__ = ["address_of", "floats_at", "integers_at"]
 
 _intrinsic: Callable[[Any], Callable[..., Any]] = intrinsic
 _carray: Any = numba.carray  # type: ignore[attr-defined]
@@ -39,24 +39,6 @@ def floats_at(address: int, count: int) -> Any:
 def integers_at(address: int, rows: int, columns: int) -> Any:
     """The table of int64 numbers from an address on, (rows, columns); inside kernels only."""
     return _carray(_integer_pointer(address), (rows, columns), np.int64)
-
-
-@inlined
-def take_share(costs: Any, part: int, num_parts: int) -> Any:
-    """First and last + 1 of the neighbouring units of work that one of ``num_parts`` threads takes.
-
-    A unit belongs to the part in which its middle lies when the costs (int64, one a unit) stand one behind the other.
-    """
-    whole = 0
-    for cost in costs:
-        whole += cost
-    first, last, before = costs.shape[0], 0, 0
-    for unit in range(costs.shape[0]):
-        middle = 2 * before + costs[unit]
-        before += costs[unit]
-        if 2 * whole * part <= num_parts * middle < 2 * whole * (part + 1):
-            first, last = min(first, unit), unit + 1
-    return (first, last) if first < last else (0, 0)
 
 
 def _pointer_to(kind: Any) -> Callable[[Any], Any]:

@@ -32,7 +32,7 @@ from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_memory import address_of
 from specpilot_kernels.cpu_scarcity import Rest
 
-__all__ = ["MOST_PARTS", "SHARE_FROM", "job_of", "num_helped", "pool_for", "share_parts", "start_helpers"]
+__all__ = ["MOST_PARTS", "SHARE_FROM", "job_of", "num_helped", "pool_for", "share_parts"]
 
 SHARE_FROM = 2**17
 """Multiply-adds from which a loop is shared: 3 us of one core, where handing over takes 0.3 us."""
@@ -55,6 +55,7 @@ _cgutils: Any = cgutils
 def job_of(typing: Any, function: Any, arguments: Any) -> Any:
     """Addresses of a function of a part's number and more arguments, compiled by :func:`cpu_jit.inlined`, and of these
     arguments, a tuple; for :func:`share_parts`, in the same kernel."""
+    # The kernel names the function itself: numba keeps no machine code of one that is handed it as an argument.
     kinds = types.int64, *arguments.types
     typing.resolve_function_type(function, kinds, {})
 
@@ -187,7 +188,7 @@ class _Helper:
 _helpers: list[_Helper] = []
 
 
-def start_helpers(count: int) -> None:
+def _start_helpers(count: int) -> None:
     """Let there be at least ``count`` helpers; they live as long as the process."""
     with _starting:
         while len(_helpers) < count:
@@ -223,7 +224,7 @@ def pool_for(multiply_adds: int) -> int:
     if count < 1 or _rest.is_on():
         return 0
     if len(_helpers) < count:
-        start_helpers(count)
+        _start_helpers(count)
     for helper in _helpers[:count]:
         if helper.is_asleep:
             helper.wake()
