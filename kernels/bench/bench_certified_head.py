@@ -12,16 +12,17 @@ which leaves the most survivors (*_random*). *w12_us* is the faster of w12_gemm 
 from __future__ import annotations
 
 import argparse
-import csv
 from pathlib import Path
 
 import torch
 
+from result_file import ResultFile
+from shapes import QWEN_27B
 from specpilot_kernels.certified_head import build_head, certified_argmax, full_argmax
-from specpilot_kernels.gpu_timing import graph_of, median_us, sm_clock_mhz
+from specpilot_kernels.gpu_timing import graph_of, measure_us, sm_clock_mhz
 from specpilot_kernels.w12_gemm import w12_gemm
 
-VOCABULARY, INPUTS = 248320, 5120
+VOCABULARY, INPUTS = QWEN_27B["lm_head"]
 ROWS = (1, 2, 4, 8, 16, 32)
 COLUMNS = (
     "gpu",
@@ -47,9 +48,7 @@ def main() -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     weight = (torch.randn(VOCABULARY, INPUTS, device="cuda", generator=generator) * 0.02).bfloat16()
     head = build_head(weight)
-    with open(options.out, "w", newline="", encoding="utf-8") as file:
-        rows = csv.DictWriter(file, COLUMNS)
-        rows.writeheader()
+    with ResultFile(options.out, COLUMNS) as results:
         for num_rows in ROWS:
             noise = torch.randn(num_rows, INPUTS, device="cuda", generator=generator)
             picked = torch.randint(0, VOCABULARY, (num_rows,), device="cuda", generator=generator)
@@ -58,7 +57,7 @@ def main() -> None:
             for x in (leaning, noise):
                 if not torch.equal(certified_argmax(x, head).ids, full_argmax(x, head.exact).ids):
                     raise RuntimeError("the certified head and the full head differ")
-            times = median_us(
+            times = measure_us(
                 {
                     name: graph_of(call)
                     for name, call in {
@@ -70,13 +69,15 @@ def main() -> None:
                     }.items()
                 }
             )
+            medians = {name: percentiles.p50 for name, percentiles in times.items()}
             counts = [int(certified_argmax(x, head).counts[0]) for x in (leaning, noise)]
-            shown = times["certified"], times["random"], min(times["w12"], times["full"]), times["bf16"]
+            full = min(medians["w12"], medians["full"])
+            shown = medians["certified"], medians["random"], full, medians["bf16"]
             gpu, clock = torch.cuda.get_device_name(0), sm_clock_mhz()
             measured = [round(time, 2) for time in shown]
             line = (gpu, clock, VOCABULARY, INPUTS, num_rows, *measured, *counts, options.commit)
-            rows.writerow(dict(zip(COLUMNS, line, strict=True)))
-            print(*line, {name: round(time, 1) for name, time in times.items()}, flush=True)
+            results.add(*line)
+            print(*line, {name: round(time, 1) for name, time in medians.items()}, flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from collections.abc import Callable
 import numba
 import numpy as np
 import torch
-from bench_cpu_ops import (  # type: ignore[import-not-found]  # beside this script
+from numpy.typing import NDArray
+
+from bench_cpu_ops import (
     EPS,
     GDN_DIM,
     GDN_TAPS,
@@ -24,8 +26,6 @@ from bench_cpu_ops import (  # type: ignore[import-not-found]  # beside this scr
     NUM_KV_HEADS,
     PAIRS,
 )
-from numpy.typing import NDArray
-
 from specpilot_kernels.chain_attention import KvMemory, KvPart, KvSegments, batch_attention
 from specpilot_kernels.gdn_rows import (
     GdnForm,

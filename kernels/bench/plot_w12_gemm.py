@@ -55,7 +55,7 @@ def draw_panel(rows: list[dict[str, str]], l2: str, left: int) -> list[str]:
 
 def main(table: Path, picture: Path) -> None:
     with open(table, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        rows = sorted(csv.DictReader(file), key=lambda row: int(row["rows"]))
     sizes = {row["shape"]: f"{row['n']} x {row['k']}" for row in rows}
     gpu = f"{rows[0]['gpu']} at {rows[0]['sm_clock_mhz']} MHz"
     parts = [
