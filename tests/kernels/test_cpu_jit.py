@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba.core.errors import NumbaWarning
 
 from specpilot_kernels import cpu_jit
 
@@ -47,6 +49,29 @@ def test_a_folder_that_cannot_be_written_costs_a_warning_only(tmp_path: Path) ->
     done = run_kernel(tmp_path, tmp_path / "file" / "cache")
     assert done.stdout.split()[0] == "42", done.stderr
     assert "compiled anew at every start" in done.stderr and "set NUMBA_CACHE_DIR" in done.stderr
+
+
+TOO_LARGE_TO_KEEP = np.ones(200_000)
+"""Its address would stand in the machine code."""
+
+
+def test_a_kernel_that_cannot_be_kept_fails_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyproject.toml makes numba's warning an error, when a kernel's module is imported as much as here."""
+    monkeypatch.setattr(cpu_jit, "_kept_kernels", lambda: str(tmp_path))
+
+    def keep(index: int) -> int:
+        return index + 1
+
+    def lose(index: int) -> float:
+        return float(TOO_LARGE_TO_KEEP[index])
+
+    cpu_jit.kernel("i8(i8)")(keep)
+    assert list(tmp_path.rglob("*keep*.nbc"))
+    with pytest.raises(NumbaWarning, match='Cannot cache compiled function "lose"'):
+        cpu_jit.kernel("f8(i8)")(lose)
+    assert not list(tmp_path.rglob("*lose*.nbc"))
 
 
 @pytest.mark.parametrize("num_threads", [0, -1, 100_000])
