@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from specpilot_kernels import cpu_jit
-from specpilot_kernels.cpu_pool import job_of, pool_for, share_parts
+from specpilot_kernels.cpu_pool import job_of, pool_for, run_parts
 from specpilot_kernels.skinny_gemm import PackedWeight, skinny_gemm_arrays
 from specpilot_kernels.testing import cpu_name, quantile, time_in_turns
 
@@ -98,9 +98,7 @@ def _read_part(part: int, buffer: Any, totals: Any) -> None:
 def read_all(buffer: Any, pool: int) -> Any:
     """Read a buffer once, (parts, 8, size): eight streams a part, for one alone does not fill the memory bus."""
     totals = np.empty(buffer.shape[0], np.int64)
-    if not share_parts(pool, job_of(_read_part, (buffer, totals)), buffer.shape[0]):
-        for part in range(buffer.shape[0]):
-            _read_part(part, buffer, totals)
+    run_parts(pool, job_of(_read_part, (buffer, totals)), buffer.shape[0])
     return totals.sum()
 
 

@@ -32,7 +32,7 @@ from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_memory import address_of
 from specpilot_kernels.cpu_scarcity import Rest
 
-__all__ = ["MOST_PARTS", "SHARE_FROM", "job_of", "num_helped", "pool_for", "share_parts"]
+__all__ = ["MOST_PARTS", "SHARE_FROM", "job_of", "num_helped", "pool_for", "run_parts"]
 
 SHARE_FROM = 2**17
 """Multiply-adds from which a loop is shared: 3 us of one core, where handing over takes 0.3 us."""
@@ -54,7 +54,7 @@ _cgutils: Any = cgutils
 @_intrinsic
 def job_of(typing: Any, function: Any, arguments: Any) -> Any:
     """Addresses of a function of a part's number and more arguments, compiled by :func:`cpu_jit.inlined`, and of these
-    arguments, a tuple; for :func:`share_parts`, in the same kernel."""
+    arguments, a tuple; for :func:`run_parts`, in the same kernel."""
     # The kernel names the function itself: numba keeps no machine code of one that is handed it as an argument.
     kinds = types.int64, *arguments.types
     typing.resolve_function_type(function, kinds, {})
@@ -105,23 +105,8 @@ def _take_parts(pool: int, is_helper: bool) -> int:
 
 
 @inlined
-def share_parts(pool: int, job: Any, num_parts: int) -> bool:
-    """Run parts 0 to ``num_parts - 1`` of a loop with the helpers' help; inside kernels only.
-
-    Parameters
-    ----------
-    pool
-        From :func:`pool_for`.
-    job
-        From :func:`job_of`. What its arguments point to must live until this returns.
-    num_parts
-        Shared if they are 2 to ``MOST_PARTS``.
-
-    Returns
-    -------
-    bool
-        False: the pool is 0, there are too few or too many parts, or another thread's loop runs; nothing was done.
-    """
+def _share_parts(pool: int, job: Any, num_parts: int) -> bool:
+    """:func:`run_parts`, but where the parts are not shared nothing is done."""
     if pool == 0 or not 1 < num_parts <= MOST_PARTS or not replace(pool + 8 * _OWNER, 0, 1):
         return False
     store(pool + 8 * _JOB, job[0])
@@ -141,6 +126,32 @@ def share_parts(pool: int, job: Any, num_parts: int) -> bool:
     store(pool + 8 * _STUCK + 8, now)
     store(pool + 8 * _OWNER, 0)
     return True
+
+
+@inlined
+def run_parts(pool: int, job: Any, num_parts: int) -> bool:
+    """Run parts 0 to ``num_parts - 1`` of a loop, with the helpers' help where that can be had; inside kernels only.
+
+    Parameters
+    ----------
+    pool
+        From :func:`pool_for`.
+    job
+        From :func:`job_of`. What its arguments point to must live until this returns.
+    num_parts
+        Shared if they are 2 to ``MOST_PARTS``.
+
+    Returns
+    -------
+    bool
+        Whether they were shared. False: the pool is 0, there are too few or too many parts, or another thread's loop
+        runs; this thread has run them one after the other.
+    """
+    is_shared = _share_parts(pool, job, num_parts)
+    if not is_shared:
+        for part in range(num_parts):
+            call(job[0], job[1], part)
+    return is_shared
 
 
 @kernel("void(i8)")

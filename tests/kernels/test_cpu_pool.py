@@ -14,7 +14,7 @@ import pytest
 
 from specpilot_kernels import cpu_jit, cpu_pool, cpu_scarcity
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_pool import job_of, num_helped, pool_for, share_parts
+from specpilot_kernels.cpu_pool import job_of, num_helped, pool_for, run_parts
 
 
 @inlined
@@ -28,7 +28,7 @@ def _count(part: int, counts: Any, work: int) -> None:
 
 @kernel("b1(i8[::1], i8, i8)")
 def count_parts(counts: Any, work: int, pool: int) -> bool:
-    return share_parts(pool, job_of(_count, (counts, work)), counts.shape[0])
+    return run_parts(pool, job_of(_count, (counts, work)), counts.shape[0])
 
 
 @inlined
@@ -43,7 +43,7 @@ def _stick(part: int, last: int) -> None:
 
 @kernel("void(i8, i8)")
 def count_stuck(num_parts: int, pool: int) -> None:
-    share_parts(pool, job_of(_stick, (num_parts - 1,)), num_parts)
+    run_parts(pool, job_of(_stick, (num_parts - 1,)), num_parts)
 
 
 def _skip_on_one_cpu() -> None:
@@ -107,9 +107,8 @@ def test_loops_of_two_threads_do_not_mix(pool: int) -> None:
     def run_many(index: int) -> None:
         for _ in range(2000):
             counts = np.zeros(24, np.int64)
-            is_shared = count_parts(counts, 200, pool)
-            num_shared[index] += is_shared
-            if not ((counts == 1).all() if is_shared else (counts == 0).all()):
+            num_shared[index] += count_parts(counts, 200, pool)
+            if not (counts == 1).all():
                 faults.append(1)
 
     threads = [threading.Thread(target=run_many, args=(index,)) for index in range(3)]
@@ -120,10 +119,10 @@ def test_loops_of_two_threads_do_not_mix(pool: int) -> None:
     assert not faults and all(num_shared)
 
 
-def test_too_few_or_too_many_parts_and_no_pool_are_left_to_the_caller(pool: int) -> None:
+def test_too_few_or_too_many_parts_and_those_without_a_pool_are_the_callers_own(pool: int) -> None:
     for num_parts, at in ((1, pool), (cpu_pool.MOST_PARTS + 1, pool), (5, 0)):
         counts = np.zeros(num_parts, np.int64)
-        assert not count_parts(counts, 1, at) and not counts.any()
+        assert not count_parts(counts, 1, at) and (counts == 1).all()
 
 
 def test_little_work_and_a_single_thread_are_not_shared(pool: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from specpilot_kernels.cpu_attention import norm_and_rotate
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_math import sigmoid
 from specpilot_kernels.cpu_memory import floats_at, integers_at
-from specpilot_kernels.cpu_pool import job_of, share_parts
+from specpilot_kernels.cpu_pool import job_of, run_parts
 from specpilot_kernels.cpu_vector import LANES
 from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS, PARENT
 
@@ -272,6 +272,4 @@ def attend(
             chunk += 1
     work = queries, projected, segments, chunks, num_groups, dim, is_block, window, out
     num_units = num_chunks * num_groups
-    if not share_parts(pool, job_of(_attend_one, work), num_units):
-        for unit in range(num_units):
-            _attend_one(unit, *work)
+    run_parts(pool, job_of(_attend_one, work), num_units)

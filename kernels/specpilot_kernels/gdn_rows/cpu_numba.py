@@ -11,7 +11,7 @@ import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
 from specpilot_kernels.cpu_memory import floats_at, integers_at
-from specpilot_kernels.cpu_pool import job_of, share_parts
+from specpilot_kernels.cpu_pool import job_of, run_parts
 from specpilot_kernels.gdn_rows.cpu_head import prepare, replay_head, run_head
 from specpilot_kernels.gdn_rows.cpu_wy import key_products
 from specpilot_kernels.row_tree import DEPTH, NUM_COLUMNS
@@ -203,9 +203,7 @@ def run_rows(
         norm_eps,
         out,
     )
-    if not share_parts(pool, job_of(_run_head, heads), num_units):
-        for unit in range(num_units):
-            _run_head(unit, *heads)
+    run_parts(pool, job_of(_run_head, heads), num_units)
     for s in range(num_segments):
         first, count = segments[s, 0], segments[s, 1]
         seen = inputs[first + s * num_before : first + count + (s + 1) * num_before].reshape(-1)
@@ -298,6 +296,4 @@ def commit_rows(
         value_dim,
         num_before,
     )
-    if not share_parts(pool, job_of(_commit_unit, units), num_layers * num_segments):
-        for unit in range(num_layers * num_segments):
-            _commit_unit(unit, *units)
+    run_parts(pool, job_of(_commit_unit, units), num_layers * num_segments)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_pool import job_of, share_parts
+from specpilot_kernels.cpu_pool import job_of, run_parts
 from specpilot_kernels.cpu_vector import IS_WIDE
 from specpilot_kernels.skinny_gemm.cpu_tile import tile_1, tile_2, tile_4
 from specpilot_kernels.skinny_gemm.cpu_wide_tile import (
@@ -136,10 +136,8 @@ def _compile(element: str) -> Callable[..., None]:
             _transpose(x, rows)
         else:
             rows = x
-        num_groups = panels.shape[0] // GROUP_PANELS
-        num_parts = min(num_groups, _MOST_PARTS)
-        if not share_parts(pool, job_of(_multiply_part, (rows, panels, y, num_parts)), num_parts):
-            _multiply_groups(rows, panels, y, 0, num_groups)
+        num_parts = min(panels.shape[0] // GROUP_PANELS, _MOST_PARTS) if pool else 1
+        run_parts(pool, job_of(_multiply_part, (rows, panels, y, num_parts)), num_parts)
 
     return multiply
 

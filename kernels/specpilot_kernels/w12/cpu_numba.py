@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specpilot_kernels.cpu_jit import inlined, kernel
-from specpilot_kernels.cpu_pool import job_of, share_parts
+from specpilot_kernels.cpu_pool import job_of, run_parts
 from specpilot_kernels.w12.layout import (
     LARGEST_BASE,
     MASKS,
@@ -173,9 +173,8 @@ def _choose_part(part: int, num_parts: int, bits: Any, bases: Any) -> None:
 @kernel("void(u2[:,::1], u1[::1], i8)")
 def choose_bases(bits: Any, bases: Any, pool: int) -> None:
     """The base of every row; ``pool`` is of :mod:`specpilot_kernels.cpu_pool`."""
-    num_parts = min(bits.shape[0], _MOST_PARTS)
-    if not share_parts(pool, job_of(_choose_part, (num_parts, bits, bases)), num_parts):
-        _choose(bits, bases, 0, bits.shape[0])
+    num_parts = min(bits.shape[0], _MOST_PARTS) if pool else 1
+    run_parts(pool, job_of(_choose_part, (num_parts, bits, bases)), num_parts)
 
 
 @inlined
@@ -222,10 +221,8 @@ def encode_records(bits: Any, bases: Any, records: Any, num_escaped: Any, pool: 
 
     ``num_escaped`` (rows with padding, column tiles) counts the escapes of a row's 64 columns.
     """
-    num_warps = records.shape[0] * _WARPS
-    num_parts = min(num_warps, _MOST_PARTS)
-    if not share_parts(pool, job_of(_encode_part, (num_parts, bits, bases, records, num_escaped)), num_parts):
-        _encode_warps(bits, bases, records, num_escaped, 0, num_warps)
+    num_parts = min(records.shape[0] * _WARPS, _MOST_PARTS) if pool else 1
+    run_parts(pool, job_of(_encode_part, (num_parts, bits, bases, records, num_escaped)), num_parts)
 
 
 @kernel("void(u2[:,::1], u1[::1], u1[:,::1], u8[::1])")
@@ -306,8 +303,6 @@ def decode_records(
     records: Any, bases: Any, escapes: Any, starts: Any, bits: Any, is_view: bool, pool: int
 ) -> None:
     """BF16 bits of the weight, or of its view."""
-    num_warps = records.shape[0] * _WARPS
-    num_parts = min(num_warps, _MOST_PARTS)
+    num_parts = min(records.shape[0] * _WARPS, _MOST_PARTS) if pool else 1
     work = num_parts, records, bases, escapes, starts, bits, is_view
-    if not share_parts(pool, job_of(_decode_part, work), num_parts):
-        _decode_warps(records, bases, escapes, starts, bits, is_view, 0, num_warps)
+    run_parts(pool, job_of(_decode_part, work), num_parts)
