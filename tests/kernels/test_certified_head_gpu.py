@@ -24,9 +24,7 @@ from specpilot_kernels.certified_head.reference import (
 )
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12_gemm import w12_gemm
-from tests.kernels.w12_cases import needs_gpu
-
-PARTS = ("records", "bases", "escapes", "record_starts", "slots")
+from tests.kernels.w12_cases import draw, needs_gpu, one_hot
 
 
 def draw_head(shape: tuple[int, int], device: str = "cpu") -> tuple[Tensor, DeviceHead]:
@@ -88,7 +86,7 @@ def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
     for call in (lambda: certified_argmax(x, head), lambda: full_argmax(x, head.exact)):
         with pytest.raises(RuntimeError, match="cpu is no CUDA device"):
             call()
-    exact = DeviceW12((130, 72), *(getattr(head.exact, name).to("meta") for name in PARTS))
+    exact = DeviceW12((130, 72), *(part.to("meta") for part in head.exact.parts))
     found = full_argmax(x.to("meta"), exact)
     assert found.ids.shape == (2,) and found.counts.shape == (2,)
     with pytest.raises(ValueError, match="max_survivors: got 0"):
@@ -128,6 +126,24 @@ def test_ids_are_the_full_heads(shape: tuple[int, int]) -> None:
         assert int(found.counts[0]) <= shape[0] // 4
         lost += int((certified_argmax(x, without_bounds(head)).ids != full.ids).sum())
     assert lost > 0
+
+
+@needs_gpu
+@pytest.mark.parametrize("share_escaped", [0.001, 0.01])
+@pytest.mark.parametrize("shape", [(5000, 648), (20000, 648)])
+def test_escapes_lead(shape: tuple[int, int], share_escaped: float) -> None:
+    """Unit rows of x, whose largest logits are escapes; both orders of records, escapes in slots and in lists."""
+    weight, generator = draw(shape, share_escaped=0.0), torch.Generator().manual_seed(2)
+    is_escape = torch.rand(shape, generator=generator) < share_escaped
+    weight[is_escape] = (torch.rand(shape, generator=generator) * 1e6).bfloat16()[is_escape]
+    head = build_head(weight.cuda())
+    x, _ = one_hot(32, shape[1])
+    expected = argmax_reference(x, weight)
+    assert is_escape[expected, x.argmax(1)].all()
+    assert torch.equal(full_argmax(x.cuda(), head.exact).ids.cpu(), expected)
+    for rows in (3, 12, 32):
+        found = certified_argmax(x[:rows].cuda(), head, max_survivors=shape[0])
+        assert torch.equal(found.ids.cpu(), expected[:rows]) and found.counts[1] == 0
 
 
 @needs_gpu

@@ -29,7 +29,7 @@ from specpilot_kernels.w12 import encode_w12, view_w12
 from specpilot_kernels.w12.cuda import encode_on_device, to_device
 from specpilot_kernels.w12.layout import slot_of
 from tests.kernels.host_build import build_for_host
-from tests.kernels.w12_cases import draw, needs_gpu, one_hot
+from tests.kernels.w12_cases import FEW_AND_MANY, draw, needs_gpu, one_hot, weight_through
 
 SHAPES = [(1, 8), (63, 64), (129, 200)]
 PLACES = np.array([slot_of(n, k) for n in range(128) for k in range(64)])
@@ -166,3 +166,14 @@ def test_products_on_a_gpu(shape: tuple[int, int], rows: int) -> None:
         found = call(several.cuda()).cpu()
         assert (found - exact).norm() <= 1.05 * (rounded - exact).norm() + 1e-6
         assert torch.equal(call(several[:1].cuda()).cpu(), found[:1])
+
+
+@needs_gpu
+@pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
+@pytest.mark.parametrize("shape", [(300, 136), (17000, 136)])
+def test_every_number_of_the_view_enters_the_product(shape: tuple[int, int], share_escaped: float) -> None:
+    """Both orders of records, slots of all kinds."""
+    encoded = encode_w12(draw(shape, 6, share_escaped=share_escaped))
+    on_device = to_device(encoded, "cuda")
+    found = weight_through(lambda x: w12_view_gemm(x, on_device), shape[1], 32)
+    assert torch.equal(found.cpu(), view_w12(encoded) + 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import numpy as np
 import pytest
@@ -12,22 +13,11 @@ from torch import Tensor
 from specpilot_kernels.device import SupportedDevice, query_device
 from specpilot_kernels.loader import BUILD_FOLDER, LIBRARY_NAME
 from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
-from specpilot_kernels.w12.cuda import NO_ESCAPE, SEVERAL_ESCAPES, DeviceW12, encode_on_device, to_device
+from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
 from specpilot_kernels.w12.layout import MASKS, slot_of
 from specpilot_kernels.w12_gemm import MAX_ROWS, Kernel, Plan, plan_product, w12_gemm, w12_gemm_reference
 from tests.kernels.host_build import build_for_host
-
-SHAPES = [(1, 8), (63, 64), (128, 64), (129, 200), (300, 136)]
-
-
-def draw(shape: tuple[int, int], seed: int = 0) -> Tensor:
-    """Numbers of many sizes, zeros, denormals and infinities among them."""
-    generator = torch.Generator().manual_seed(seed)
-    weight = torch.randn(shape, generator=generator) * 0.02
-    weight[torch.rand(shape, generator=generator) < 0.02] *= 1e-12
-    weight[torch.rand(shape, generator=generator) < 0.01] = 0.0
-    weight[torch.rand(shape, generator=generator) < 0.001] = float("inf")
-    return weight.bfloat16()
+from tests.kernels.w12_cases import FEW_AND_MANY, draw, weight_through
 
 
 @pytest.fixture(scope="module")
@@ -70,27 +60,8 @@ def test_the_masks_and_the_patch_are_the_layouts(host_decode: ctypes.CDLL) -> No
     assert host_decode.put_escape(0x11112222, 1, 0xABCD) == 0xABCD2222
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_encoding_with_torch_gives_the_codecs_parts(shape: tuple[int, int]) -> None:
-    weight = draw(shape)
-    expected, found = to_device(encode_w12(weight), "cpu"), encode_on_device(weight)
-    for name in ("records", "bases", "escapes", "record_starts", "slots"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
-    assert found.shape == shape and found.memory_bytes == expected.memory_bytes
-
-
-def test_slots_name_a_warps_only_escape() -> None:
-    weight = torch.ones(128, 64, dtype=torch.bfloat16)
-    weight[3, 5] = 0.0
-    weight[40, 1] = 0.0
-    weight[41, 2] = 0.0
-    slots = (encode_on_device(weight).slots.long() & 0xFFFFFFFF).tolist()[0]
-    assert slots == [slot_of(3, 5) << 16, NO_ESCAPE, SEVERAL_ESCAPES, *[NO_ESCAPE] * 5]
-
-
 def test_reference_is_the_product_of_the_decoded_weight() -> None:
     weight = draw((130, 72), 1)
-    weight[weight.isinf()] = 1.0
     x = torch.randn(3, 72, generator=torch.Generator().manual_seed(2)).bfloat16()
     found = w12_gemm_reference(x, encode_w12(weight))
     assert torch.equal(decode_w12(encode_w12(weight)), weight)
@@ -100,28 +71,33 @@ def test_reference_is_the_product_of_the_decoded_weight() -> None:
 @pytest.mark.parametrize(
     ("rows", "shape", "plan"),
     [
-        (1, (5120, 6144), Plan(Kernel.FEW_ROWS, 2)),
-        (8, (34816, 5120), Plan(Kernel.FEW_ROWS)),
+        (1, (5120, 6144), Plan(Kernel.FEW_ROWS, 2, 4)),
+        (8, (6656, 19968), Plan(Kernel.FEW_ROWS, 1, 6)),
+        (8, (8704, 6656), Plan(Kernel.FEW_ROWS, 1, 4)),
+        (8, (14336, 5120), Plan(Kernel.FEW_ROWS, 1, 6)),
+        (8, (28672, 4096), Plan(Kernel.FEW_ROWS, 1, 8)),
+        (8, (34816, 5120), Plan(Kernel.FEW_ROWS, 1, 4)),
+        (8, (39936, 6656), Plan(Kernel.FEW_ROWS, 1, 6)),
         (8, (34816, 5128), Plan(Kernel.STREAM)),
-        (8, (248320, 5120), Plan(Kernel.STREAM)),
-        (16, (5120, 6144), Plan(Kernel.FEW_ROWS, 2)),
-        (16, (14336, 5120), Plan(Kernel.SPLIT_RING)),
-        (16, (8704, 6656), Plan(Kernel.SPLIT_RING, 1)),
-        (16, (8192, 3840), Plan(Kernel.SPLIT_RING, 2)),
-        (8, (6656, 19968), Plan(Kernel.FEW_ROWS)),
-        (16, (5120, 17408), Plan(Kernel.FEW_ROWS, 2)),
+        (16, (5120, 6144), Plan(Kernel.FEW_ROWS, 2, 4)),
+        (16, (6144, 4096), Plan(Kernel.FEW_ROWS, 1, 6)),
+        (16, (8192, 3840), Plan(Kernel.SPLIT, 2)),
+        (16, (8704, 6656), Plan(Kernel.SPLIT, 3)),
+        (16, (14336, 5120), Plan(Kernel.SPLIT)),
         (16, (34816, 5120), Plan(Kernel.STREAM)),
-        (32, (5120, 17408), Plan(Kernel.SPLIT_RING, 4)),
-        (64, (16384, 5120), Plan(Kernel.SPLIT_RING, 2)),
-        (32, (8192, 3840), Plan(Kernel.SPLIT_RING, 2)),
-        (32, (3840, 4096), Plan(Kernel.SPLIT_RING, 8)),
+        (32, (3840, 4096), Plan(Kernel.SPLIT, 8)),
+        (32, (5120, 17408), Plan(Kernel.SPLIT, 5)),
+        (32, (6656, 4096), Plan(Kernel.SPLIT, 4)),
+        (32, (8192, 3840), Plan(Kernel.SPLIT, 2)),
+        (64, (16384, 5120), Plan(Kernel.SPLIT)),
+        (64, (28672, 4096), Plan(Kernel.SPLIT)),
         (64, (34816, 5120), Plan(Kernel.STREAM)),
-        (32, (128, 64), Plan(Kernel.SPLIT_RING, 1)),
+        (32, (128, 64), Plan(Kernel.SPLIT)),
     ],
 )
 def test_plans_follow_the_shape(rows: int, shape: tuple[int, int], plan: Plan) -> None:
     assert plan_product(rows, shape) == plan
-    assert plan.code == plan.kernel + 16 * plan.split
+    assert plan.code == plan.kernel + 16 * plan.split + 256 * plan.warps
 
 
 def test_rows_of_one_class_have_one_plan() -> None:
@@ -150,10 +126,7 @@ def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
         w12_gemm(torch.zeros(2, 72, dtype=torch.bfloat16), weight)
     with torch.device("meta"):
         x = torch.zeros(2, 72, dtype=torch.bfloat16)
-        parts = (
-            torch.empty_like(getattr(weight, n), device="meta")
-            for n in ("records", "bases", "escapes", "record_starts", "slots")
-        )
+        parts = (torch.empty_like(part, device="meta") for part in weight.parts)
     assert w12_gemm(x, DeviceW12(weight.shape, *parts)).shape == (2, 130)
 
 
@@ -169,24 +142,31 @@ def _why_no_gpu() -> str:
 needs_gpu = pytest.mark.skipif(bool(_why_no_gpu()), reason=_why_no_gpu() or "-")
 
 
+@functools.cache
+def on_gpu(shape: tuple[int, int]) -> tuple[Tensor, DeviceW12]:
+    """Drawn and encoded once, for all numbers of rows of x."""
+    weight = draw(shape, infinities=True, device="cuda")
+    weight[weight.isinf()] = 3.0
+    return weight, encode_on_device(weight)
+
+
 @needs_gpu
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17, 33, 48, 49, 64])
 @pytest.mark.parametrize("shape", [(5120, 640), (300, 136), (128, 64), (40000, 5120)])
 def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int) -> None:
-    weight = draw(shape).cuda()
-    weight[weight.isinf()] = 3.0
+    weight, encoded = on_gpu(shape)
     columns = torch.randint(0, shape[1], (rows,))
     x = torch.zeros(rows, shape[1], dtype=torch.bfloat16, device="cuda")
     x[torch.arange(rows), columns] = 1
     # Sums of zeros and one number: a weight of -0 comes back as +0.
-    assert torch.equal(w12_gemm(x, encode_on_device(weight)), weight[:, columns].T + 0.0)
+    assert torch.equal(w12_gemm(x, encoded), weight[:, columns].T + 0.0)
 
 
 @needs_gpu
 @pytest.mark.parametrize("rows", [8, 16, 32])
 def test_many_escapes_together_are_exact(rows: int) -> None:
     """A pruned block, rows of zeros, and numbers 20 binades apart in a row."""
-    weight = draw((384, 6144), 3)
+    weight = draw((384, 6144), 3, infinities=True)
     weight[weight.isinf()] = 3.0
     weight[100:280, 64:700] = 0
     weight[::7] = (weight[::7].float() * torch.exp2(torch.arange(6144).remainder(3) * -20.0)).bfloat16()
@@ -195,6 +175,17 @@ def test_many_escapes_together_are_exact(rows: int) -> None:
     x = torch.zeros(rows, 6144, dtype=torch.bfloat16, device="cuda")
     x[torch.arange(rows), columns] = 1
     assert torch.equal(w12_gemm(x, encode_on_device(weight)), weight[:, columns].T + 0.0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("rows", [8, 16, 64])
+@pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
+@pytest.mark.parametrize("shape", [(300, 136), (300, 192), (17000, 136), (17000, 192)])
+def test_every_number_enters_the_product(shape: tuple[int, int], share_escaped: float, rows: int) -> None:
+    """Both orders of records, whole and broken tiles of columns, slots of all kinds."""
+    weight = draw(shape, 6, share_escaped=share_escaped, device="cuda")
+    encoded = encode_on_device(weight)
+    assert torch.equal(weight_through(lambda x: w12_gemm(x, encoded), shape[1], rows), weight + 0.0)
 
 
 @needs_gpu

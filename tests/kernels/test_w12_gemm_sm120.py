@@ -13,9 +13,7 @@ import torch
 import specpilot_kernels
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
 from specpilot_kernels.w12_gemm.sm120 import MAX_ROWS, plan_splits, w12_gemm_sm120
-from tests.kernels.w12_cases import draw, needs_gpu, one_hot
-
-PARTS = ("records", "bases", "escapes", "record_starts", "slots")
+from tests.kernels.w12_cases import FEW_AND_MANY, draw, needs_gpu, one_hot, weight_through
 
 
 @pytest.mark.parametrize(
@@ -56,7 +54,7 @@ def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
     x = torch.zeros(2, 72, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="cpu is no CUDA device"):
         w12_gemm_sm120(x, weight)
-    fake = DeviceW12(weight.shape, *(getattr(weight, name).to("meta") for name in PARTS))
+    fake = DeviceW12(weight.shape, *(part.to("meta") for part in weight.parts))
     assert w12_gemm_sm120(x.to("meta"), fake).shape == (2, 130)
     with pytest.raises(ValueError, match=r"expected contiguous bfloat16 \(1 to 64, 72\)"):
         w12_gemm_sm120(torch.zeros(MAX_ROWS + 1, 72, dtype=torch.bfloat16), weight)
@@ -70,6 +68,16 @@ def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int
     x, columns = one_hot(rows, shape[1])
     found = w12_gemm_sm120(x.cuda(), encode_on_device(weight.cuda())).cpu()
     assert torch.equal(found, weight[:, columns].T + 0.0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
+@pytest.mark.parametrize("shape", [(300, 136), (17000, 136)])
+def test_every_number_enters_the_product(shape: tuple[int, int], share_escaped: float) -> None:
+    """Both orders of records, slots of all kinds."""
+    weight = draw(shape, 6, share_escaped=share_escaped, device="cuda")
+    encoded = encode_on_device(weight)
+    assert torch.equal(weight_through(lambda x: w12_gemm_sm120(x, encoded), shape[1], 64), weight + 0.0)
 
 
 @needs_gpu

@@ -10,8 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specpilot_kernels.w12 import encode_w12
-from specpilot_kernels.w12.cuda import encode_on_device
+from specpilot_kernels.w12 import device_order, encode_w12
+from specpilot_kernels.w12.cuda import NO_ESCAPE, encode_on_device
 from specpilot_kernels.w12_gemm import w12_gemm_reference
 from specpilot_kernels.w12_gemm.triton import MAX_ROWS, w12_gemm_triton
 from tests.kernels.w12_cases import draw, one_hot
@@ -24,11 +24,16 @@ def on_device(tensor: Tensor) -> Tensor:
     return tensor.to(DEVICE)
 
 
+@pytest.mark.parametrize("most_tiles_in_bands", [1, 600])
 @pytest.mark.parametrize("rows", [1, 17])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int) -> None:
+def test_one_hot_rows_give_the_weights_columns(
+    shape: tuple[int, int], rows: int, most_tiles_in_bands: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both orders of records: with a limit of 1 the last shape's two row tiles lie one after the other."""
+    monkeypatch.setattr(device_order, "MOST_TILES_IN_BANDS", most_tiles_in_bands)
     weight = draw(shape, share_escaped=0.004)
-    weight[0, 0] = 0.0  # one escape at least
+    weight[:3, 0] = 0.0  # a list of three or more; of one row a single escape
     encoded = encode_on_device(on_device(weight))
     assert len(encoded.escapes)
     x, columns = one_hot(rows, shape[1])
@@ -37,7 +42,7 @@ def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int
     found = w12_gemm_triton(on_device(x), encoded).cpu()
     assert torch.equal(found, weight[:, columns].T + 0.0)
     # The comparison sees one escape that is not put in its place.
-    encoded.record_starts.zero_()
+    encoded.slots.fill_(NO_ESCAPE - 2**32)
     assert not torch.equal(w12_gemm_triton(on_device(x), encoded).cpu(), found)
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from specpilot_kernels.w12 import W12Linear, convert_, encode_w12
-from specpilot_kernels.w12.cuda import encode_on_device, to_device
+from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device, to_device
 from specpilot_kernels.w12.device_decode import decode_on_device, decode_rows
-from tests.kernels.w12_cases import draw, needs_gpu
+from tests.kernels.w12_cases import FEW_AND_MANY, draw, needs_gpu
 
 SHAPES = [(1, 8), (63, 64), (129, 200), (300, 136)]
 
@@ -39,21 +39,36 @@ class Model(nn.Module):
         return self.head(hidden) + self.small(hidden).sum(-1, keepdim=True)
 
 
+def spoil_an_escape(encoded: DeviceW12) -> None:
+    """One of the first warp's, in its slot or in the list that this names."""
+    first, second = encoded.slots[0, 0].tolist()
+    if first < 0:
+        encoded.escapes[second] ^= 1
+    else:
+        encoded.slots[0, 0, 0] ^= 1
+
+
+@pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_decoding_where_the_weight_is_gives_its_bits(shape: tuple[int, int]) -> None:
-    weight = draw(shape, 4, infinities=True)
+def test_decoding_where_the_weight_is_gives_its_bits(shape: tuple[int, int], share_escaped: float) -> None:
+    weight = draw(shape, 4, share_escaped=share_escaped, infinities=True)
     weight[0, 0] = torch.nan
     encoded = encode_on_device(weight)
     assert torch.equal(decode_on_device(encoded).view(torch.int16), weight.view(torch.int16))
-    encoded.escapes[0] ^= 1
+    spoil_an_escape(encoded)
     assert not torch.equal(decode_on_device(encoded).view(torch.int16), weight.view(torch.int16))
 
 
-def test_some_rows() -> None:
-    weight = draw((300, 136), 5)
+@pytest.mark.parametrize("shape", [(300, 136), (17000, 72)])
+def test_some_rows(shape: tuple[int, int]) -> None:
+    weight = draw(shape, 5, share_escaped=FEW_AND_MANY[0])
     encoded = to_device(encode_w12(weight), "cpu")
-    assert torch.equal(decode_rows(encoded, 128, 100), weight[128:228])
-    assert torch.equal(decode_rows(encoded, 256, 44), weight[256:])
+    for first, count in ((128, 100), (256, 44)):
+        assert torch.equal(decode_rows(encoded, first, count), weight[first : first + count])
+
+
+def test_wrong_rows_are_refused() -> None:
+    encoded = encode_on_device(draw((300, 136)))
     for first, count in ((64, 10), (256, 45), (0, 0)):
         with pytest.raises(ValueError, match=f"rows: got {count} from {first} on"):
             decode_rows(encoded, first, count)
@@ -109,7 +124,7 @@ def test_state_and_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = swapped(x)
     monkeypatch.setattr(modules, "_TILE_ROWS", 128)
     assert torch.equal(swapped(x), whole)
-    assert {"records", "bases", "escapes", "record_starts", "slots", "bias"} == set(swapped.state_dict())
+    assert {"records", "bases", "slots", "escapes", "bias"} == set(swapped.state_dict())
 
 
 def load_example() -> ModuleType:
@@ -138,3 +153,20 @@ def test_layers_on_a_gpu(rows: int) -> None:
     error = (W12Linear(layer)(x) - expected).norm()
     assert error <= 1.05 * (layer(x) - expected).norm()
     assert torch.equal(decode_on_device(encode_on_device(layer.weight.detach())), layer.weight)
+
+
+@needs_gpu
+@pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
+@pytest.mark.parametrize("shape", [(1, 8), (300, 136), (300, 131), (17000, 72)])
+def test_decoding_on_a_gpu(shape: tuple[int, int], share_escaped: float) -> None:
+    """Both orders of records, rows that are no multiple of 16 bytes, slots of all kinds."""
+    weight = draw(shape, 5, share_escaped=share_escaped, infinities=True, device="cuda")
+    encoded = encode_on_device(weight)
+    bits = weight.view(torch.int16)
+    assert torch.equal(decode_on_device(encoded).view(torch.int16), bits)
+    for first, count in ((0, 1), (128, 100), (256, 44)):
+        if first + count <= shape[0]:
+            found = decode_rows(encoded, first, count).view(torch.int16)
+            assert torch.equal(found, bits[first : first + count])
+    encoded.slots.fill_(-1)
+    assert shape == (1, 8) or not torch.equal(decode_on_device(encoded).view(torch.int16), bits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,19 +11,31 @@ from torch import Tensor
 from specpilot_kernels.device import SupportedDevice, query_device
 from specpilot_kernels.loader import BUILD_FOLDER, LIBRARY_NAME
 
-__all__ = ["draw", "needs_gpu", "one_hot"]
+__all__ = ["FEW_AND_MANY", "draw", "needs_gpu", "one_hot", "weight_through"]
+
+FEW_AND_MANY = (0.0005, 0.02)
+"""Shares of escapes: most warps have none to two of them, which slots hold, or lists."""
 
 
 def draw(
-    shape: tuple[int, int], seed: int = 0, *, share_escaped: float = 0.02, infinities: bool = False
+    shape: tuple[int, int],
+    seed: int = 0,
+    *,
+    share_escaped: float = 0.02,
+    infinities: bool = False,
+    device: str = "cpu",
 ) -> Tensor:
-    """Numbers of many sizes, zeros and denormals among them, bfloat16."""
-    generator = torch.Generator().manual_seed(seed)
-    weight = torch.randn(shape, generator=generator) * 0.02
-    weight[torch.rand(shape, generator=generator) < share_escaped] *= 1e-12
-    weight[torch.rand(shape, generator=generator) < share_escaped / 2] = 0.0
+    """Numbers of many sizes, zeros and denormals among them, bfloat16; others on another device."""
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def uniform() -> Tensor:
+        return torch.rand(shape, generator=generator, device=device)
+
+    weight = torch.randn(shape, generator=generator, device=device) * 0.02
+    weight[uniform() < share_escaped] *= 1e-12
+    weight[uniform() < share_escaped / 2] = 0.0
     if infinities:
-        weight[torch.rand(shape, generator=generator) < 0.001] = float("inf")
+        weight[uniform() < 0.001] = float("inf")
     return weight.bfloat16()
 
 
@@ -31,6 +45,12 @@ def one_hot(rows: int, num_inputs: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     x = torch.zeros(rows, num_inputs, dtype=torch.bfloat16)
     x[torch.arange(rows), columns] = 1
     return x, columns
+
+
+def weight_through(product: Callable[[Tensor], Tensor], num_inputs: int, rows: int) -> Tensor:
+    """All of W as a product on a GPU reads it, (N, K): unit rows of x, ``rows`` at a time. -0 comes back as +0."""
+    x = torch.eye(num_inputs, dtype=torch.bfloat16, device="cuda")
+    return torch.cat([product(some) for some in x.split(rows)]).T
 
 
 def _why_no_gpu() -> str:

@@ -79,7 +79,6 @@ def _certified(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     copy: Tensor,
     scales: Tensor,
     bounds: Tensor,
@@ -92,7 +91,7 @@ def _certified(
     pitch = -(-num_columns // RECORD_ROWS) * RECORD_ROWS
     upper = x.new_empty(x.shape[0], pitch)
     survivors = x.new_empty(max_survivors, dtype=torch.int32)
-    exact = tuple(part.data_ptr() for part in (records, bases, slots, escapes, record_starts))
+    exact = tuple(part.data_ptr() for part in (records, bases, slots, escapes))
     screen = tuple(part.data_ptr() for part in (copy, scales, bounds, floors))
     memory = (upper.data_ptr(), pitch, survivors.data_ptr(), max_survivors)
     return _launch("certified_argmax", x, num_columns, (*exact, *screen, largest_norm), memory)
@@ -110,11 +109,10 @@ def _full(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
 ) -> tuple[Tensor, Tensor]:
     require_hopper("full_argmax", x.device)
-    exact = tuple(part.data_ptr() for part in (records, bases, slots, escapes, record_starts))
+    exact = tuple(part.data_ptr() for part in (records, bases, slots, escapes))
     return _launch("full_argmax", x, num_columns, (*exact, 0, 0, 0, 0, 0.0), (0, 0, 0, 0))
 
 
@@ -151,7 +149,7 @@ def _functions() -> tuple[ctypes._NamedFuncPointer, int]:
     library = load_library()
     function, pointer, integer = library.specpilot_head_sm90, ctypes.c_void_p, ctypes.c_int
     function.argtypes = [
-        *[pointer] * 9,
+        *[pointer] * 8,
         ctypes.c_float,
         *[pointer] * 3,
         integer,

@@ -15,7 +15,6 @@
 namespace {
 using record_gemm::Arguments;
 constexpr int kMostRows = 32;
-constexpr uint32_t kNone = record_gemm::kNone, kSeveral = record_gemm::kSeveral;
 
 // Order of floats as order of unsigned numbers; NaN with a positive sign is the largest.
 __device__ __forceinline__ uint32_t ordered(float v) {
@@ -148,7 +147,7 @@ __device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t entry, int l
 // fragments have no bank conflicts.
 struct alignas(16) Ahead {
   uint4 planes[3][32];
-  uint32_t found[32];
+  uint2 slots[32];
 };
 template <int N>
 struct Chunk {
@@ -166,24 +165,25 @@ __global__ void __launch_bounds__(32 * kRescoreWarps) rescore(const Arguments ar
   const int entry = (blockIdx.x * kRescoreWarps + warp) * 8 + lane / 4;
   const int n = list[min(entry, count - 1)];
   const int slice = n % w12::kRecordRows / 16, is_high = n >> 3 & 1;
-  const int own_lane = 4 * (n & 7) + (lane & 3), t = 32 * slice + own_lane;
-  const int64_t first = int64_t(n / w12::kRecordRows) * args.k_tiles;
+  const int own_lane = 4 * (n & 7) + (lane & 3);
+  const int row_tile = n / w12::kRecordRows;
   // All that the warp will read, on its way to the L2: three planes, of which four lanes read 64 bytes together.
   if ((lane & 3) < 3)
     for (int column = 0; column < args.k_tiles; ++column)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(args.records + (first + column) * (4 * w12::kRecordWords) + 4096 * (lane & 3) + 16 * (t & ~3)));
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(args.records + args.order.record(row_tile, column) * (4 * w12::kRecordWords) + formats::W12::kWarpBytes * slice + formats::kWarpPlane * (lane & 3) + 16 * (own_lane & ~3)));
   formats::BasePairs rows;
-  rows.load(args.bases + (n / w12::kRecordRows) * w12::kRecordRows + 16 * slice + (n & 7));
+  rows.load(args.bases + row_tile * w12::kRecordRows + 16 * slice + (n & 7));
 
   Ahead* const ring = reinterpret_cast<Ahead*>(shared) + warp * kAhead;
   __nv_bfloat16* const chunks = reinterpret_cast<__nv_bfloat16*>(shared + sizeof(Ahead) * kRescoreWarps * kAhead);
   const auto copy_record = [&](int column) {
     if (column >= args.k_tiles) return;
     Ahead& to = ring[column % kAhead];
-    const unsigned char* const from = args.records + (first + column) * (4 * w12::kRecordWords) + 16 * t;
+    const int64_t record = args.order.record(row_tile, column);
+    const unsigned char* const from = args.records + record * (4 * w12::kRecordWords) + formats::W12::kWarpBytes * slice + 16 * own_lane;
 #pragma unroll
-    for (int plane = 0; plane < 3; ++plane) ptx::copy16(ptx::shared_address(&to.planes[plane][lane]), from + 4096 * plane);
-    ptx::copy4(ptx::shared_address(&to.found[lane]), args.slots + (first + column) * record_gemm::kWarps + slice);
+    for (int plane = 0; plane < 3; ++plane) ptx::copy16(ptx::shared_address(&to.planes[plane][lane]), from + formats::kWarpPlane * plane);
+    ptx::copy8(ptx::shared_address(&to.slots[lane]), args.slots + record * record_gemm::kWarps + slice);
   };
   const auto copy_chunk = [&](int at) {
     if (at >= args.k_tiles) return;
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(32 * kRescoreWarps) rescore(const Arguments ar
     const __nv_bfloat16* const chunk = chunks + column / kChunkRecords % kChunks * Chunk<N>::kNumbers;
     const Ahead& here = ring[column % kAhead];
     const uint4 plane_a = here.planes[0][lane], plane_e = here.planes[1][lane], plane_b = here.planes[2][lane];
-    const uint32_t found = here.found[lane];
+    const uint2 slot = here.slots[lane];
     copy_record(column + kAhead);
     ptx::commit_copies();
     uint32_t a[2][2][4];
@@ -224,16 +224,11 @@ __global__ void __launch_bounds__(32 * kRescoreWarps) rescore(const Arguments ar
     w12::decode_fragment(plane_a.z, plane_e.z, plane_b.z, rows.low, rows.high, a[1][0]);
     w12::decode_fragment(plane_a.w, plane_e.w, plane_b.w, rows.low, rows.high, a[1][1]);
     // Lanes have records of their own, so each looks for its own escapes.
-    if (found != kNone) {
-      const bool is_one = found != kSeveral;
-      const uint32_t last = is_one ? 1 : args.starts[first + column + 1];
-      for (uint32_t e = is_one ? 0 : args.starts[first + column]; e < last; ++e) {
-        const uint32_t escape = is_one ? found : args.escapes[e];
-        if (int(escape >> 26) != slice) continue;
-        patch<0>(a[0], escape, own_lane);
-        patch<1>(a[1], escape, own_lane);
-      }
-    }
+    if (slot.x != w12::kNoEscape)
+      w12::each_escape<1>(slot.x, slot.y, args.escapes, 0, [&](uint32_t entry) {
+        patch<0>(a[0], entry, own_lane);
+        patch<1>(a[1], entry, own_lane);
+      });
     __syncwarp();
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -316,12 +311,6 @@ cudaError_t run(const Arguments& exact, const Arguments& copy, const Screen& scr
   error = cudaGetLastError();
   return error == cudaSuccess ? run_full<N>(exact, state, false, x, k, s) : error;
 }
-
-Arguments arguments(const void* records, const void* bases, const void* slots, const void* escapes, const void* starts, int n, int k, int m) {
-  return {static_cast<const unsigned char*>(records), static_cast<const uint8_t*>(bases), static_cast<const uint32_t*>(slots),
-          static_cast<const uint32_t*>(escapes), static_cast<const uint32_t*>(starts), n, m,
-          (k + w12::kRecordColumns - 1) / w12::kRecordColumns, (n + w12::kRecordRows - 1) / w12::kRecordRows, 1};
-}
 }  // namespace
 
 extern "C" int specpilot_head_state_bytes() { return int(sizeof(State)); }
@@ -329,19 +318,19 @@ extern "C" int specpilot_head_state_bytes() { return int(sizeof(State)); }
 // copy: INT8 records, or null for the full head alone. state: specpilot_head_state_bytes of memory, any content. upper:
 // m rows of pitch BF16 numbers, pitch a multiple of 128 and at least n. list: capacity numbers. ids: m. counts: 2.
 // Returns a cudaError_t.
-extern "C" int specpilot_head_sm90(const void* records, const void* bases, const void* slots, const void* escapes, const void* starts,
+extern "C" int specpilot_head_sm90(const void* records, const void* bases, const void* slots, const void* escapes,
                                    const void* copy, const void* scales, const void* bounds, const void* floors, float largest_norm,
                                    const void* x, void* state_memory, void* upper, int pitch, void* list, int capacity, void* ids,
                                    void* counts, int n, int k, int m, void* stream) {
   auto* s = static_cast<cudaStream_t>(stream);
   auto* state = static_cast<State*>(state_memory);
   if (m < 1 || m > kMostRows || n < 1 || k < 8 || k % 8 || (copy && (capacity < 1 || pitch % 128 || pitch < n))) return cudaErrorInvalidValue;
-  const Arguments exact = arguments(records, bases, slots, escapes, starts, n, k, m);
+  const Arguments exact = record_gemm::w12_arguments(records, bases, slots, escapes, n, k, m, 1);
   begin<<<1, 32 * kMostRows, 0, s>>>(state, static_cast<const __nv_bfloat16*>(x), k, largest_norm, m);
   cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) return error;
   if (copy) {
-    Arguments screened = arguments(copy, nullptr, nullptr, nullptr, nullptr, n, k, m);
+    const Arguments screened = record_gemm::arguments(copy, n, k, m, 1);
     Screen screen;
     screen.state = state, screen.upper = static_cast<__nv_bfloat16*>(upper), screen.pitch = pitch;
     screen.scales = static_cast<const float*>(scales), screen.bounds = static_cast<const float*>(bounds);

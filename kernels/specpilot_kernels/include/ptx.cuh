@@ -59,12 +59,12 @@ __device__ __forceinline__ uint2 read8(uint32_t from) {
   return v;
 }
 
-// 16 or 4 bytes to shared memory, by the way; then commit, and wait until no more than PENDING groups are on their way.
+// 16 or 8 bytes to shared memory, by the way; then commit, and wait until no more than PENDING groups are on their way.
 __device__ __forceinline__ void copy16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void copy4(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+__device__ __forceinline__ void copy8(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING>

@@ -5,6 +5,7 @@
 #pragma once
 #include "ptx.cuh"
 #include "q_decode.cuh"
+#include "record_order.cuh"
 
 namespace formats {
 
@@ -26,13 +27,18 @@ struct NoRow {
   __device__ __forceinline__ void load(const uint8_t*) {}
 };
 
+// Of W12 records a warp's words lie together, plane by plane.
+constexpr int kWarpPlane = 4 * w12::kWarpWords;
+
 struct W12 {
-  static constexpr int kBytes = 4 * w12::kRecordWords, kStride = kBytes;
+  static constexpr int kBytes = 4 * w12::kRecordWords, kStride = kBytes, kPieces = 1;
+  static constexpr int kWarpBytes = 3 * kWarpPlane;
   static constexpr bool kHasEscapes = true;
   using Row = BasePairs;
   struct Words { uint4 a, e, b; };
   static __device__ __forceinline__ Words read(uint32_t record, int t) {
-    return {ptx::read16(record + 16 * t), ptx::read16(record + 4096 + 16 * t), ptx::read16(record + 8192 + 16 * t)};
+    const uint32_t at = record + kWarpBytes * (t / 32) + 16 * (t % 32);
+    return {ptx::read16(at), ptx::read16(at + kWarpPlane), ptx::read16(at + 2 * kWarpPlane)};
   }
   template <int S>
   static __device__ __forceinline__ void fragment(const Words& w, const Row& row, uint32_t (&out)[4]) {
@@ -40,14 +46,16 @@ struct W12 {
   }
 };
 
-// Planes A and E of the same records.
+// Planes A and E of the same records: a piece for every warp.
 struct View {
-  static constexpr int kBytes = 8 * w12::kPlaneWords, kStride = 4 * w12::kRecordWords;
+  static constexpr int kBytes = 8 * w12::kPlaneWords, kStride = 4 * w12::kRecordWords, kPieces = 8;
+  static constexpr int kWarpBytes = 2 * kWarpPlane;
   static constexpr bool kHasEscapes = true;
   using Row = BasePairs;
   struct Words { uint4 a, e; };
   static __device__ __forceinline__ Words read(uint32_t record, int t) {
-    return {ptx::read16(record + 16 * t), ptx::read16(record + 4096 + 16 * t)};
+    const uint32_t at = record + kWarpBytes * (t / 32) + 16 * (t % 32);
+    return {ptx::read16(at), ptx::read16(at + kWarpPlane)};
   }
   template <int S>
   static __device__ __forceinline__ void fragment(const Words& w, const Row& row, uint32_t (&out)[4]) {
@@ -56,7 +64,7 @@ struct View {
 };
 
 struct Int8 {
-  static constexpr int kBytes = 8 * w12::kPlaneWords, kStride = kBytes;
+  static constexpr int kBytes = 8 * w12::kPlaneWords, kStride = kBytes, kPieces = 1, kWarpBytes = 0;
   static constexpr bool kHasEscapes = false;
   using Row = NoRow;
   struct Words { uint4 first, second; };
@@ -70,7 +78,7 @@ struct Int8 {
 };
 
 struct Int6 {
-  static constexpr int kBytes = 6 * w12::kPlaneWords, kStride = kBytes;
+  static constexpr int kBytes = 6 * w12::kPlaneWords, kStride = kBytes, kPieces = 1, kWarpBytes = 0;
   static constexpr bool kHasEscapes = false;
   using Row = NoRow;
   struct Words { uint4 low; uint2 high; };

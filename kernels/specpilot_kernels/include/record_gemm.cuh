@@ -12,26 +12,42 @@
 #include <cuda_bf16.h>
 
 #include "record_formats.cuh"
+#include "record_order.cuh"
+#include "record_slots.cuh"
 
 namespace record_gemm {
 
 constexpr int kWarps = 8, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
-constexpr uint32_t kNone = 0xFFFFFFFFu, kSeveral = 0xFFFFFFFEu;  // specpilot_kernels/w12/cuda.py
-constexpr int kMostSplits = 8;                                    // blocks of a cluster, on every device
+constexpr int kMostSplits = 8;  // blocks of a cluster, on every device
 
 struct Arguments {
   const unsigned char* records;
-  const uint8_t* bases;     // of W12 and its view, as the three below
-  const uint32_t* slots;    // for each warp of each record its escape, kNone, or kSeveral
-  const uint32_t* escapes;  // all of them, read where a warp has several
-  const uint32_t* starts;
+  const uint8_t* bases;  // of W12 and its view, as the two below
+  const uint2* slots;
+  const uint32_t* escapes;  // read where a slot names a list
+  w12::RecordOrder order;
   int n, m, k_tiles, row_tiles, splits;
 };
+
+// INT8 and INT6 records lie row tile by row tile.
+inline Arguments arguments(const void* records, int n, int k, int m, int splits) {
+  const int k_tiles = (k + w12::kRecordColumns - 1) / w12::kRecordColumns, row_tiles = (n + w12::kRecordRows - 1) / w12::kRecordRows;
+  return {static_cast<const unsigned char*>(records), nullptr, nullptr, nullptr, {row_tiles, k_tiles, 0}, n, m, k_tiles, row_tiles, splits};
+}
+
+inline Arguments w12_arguments(const void* records, const void* bases, const void* slots, const void* escapes, int n, int k, int m,
+                               int splits) {
+  Arguments args = arguments(records, n, k, m, splits);
+  args.bases = static_cast<const uint8_t*>(bases), args.slots = static_cast<const uint2*>(slots);
+  args.escapes = static_cast<const uint32_t*>(escapes);
+  args.order = w12::record_order(args.row_tiles, args.k_tiles);
+  return args;
+}
 
 template <class Format, int N, int FRAGMENTS>
 struct Stage {
   static constexpr int kRecords = FRAGMENTS * Format::kBytes, kX = 2 * N * w12::kRecordColumns;
-  static constexpr int kSlots = Format::kHasEscapes ? 4 * kWarps * FRAGMENTS : 0;
+  static constexpr int kSlots = Format::kHasEscapes ? 8 * kWarps * FRAGMENTS : 0;
   static constexpr int kBytes = kRecords + kX;  // multiples of 1,024, as the swizzle of x wants
 };
 
@@ -45,22 +61,17 @@ __device__ __forceinline__ void put_escape(uint32_t entry, uint32_t even, uint32
 // The escapes of steps 2 HALF and 2 HALF + 1 over the registers decoded, by way of shared memory, since registers have no
 // indices. `even` and `odd`: where this warp's words of planes A and E lay, which it has read.
 template <int HALF>
-__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t found, const Arguments& args, int record, int warp, int lane,
-                                      uint32_t even, uint32_t odd) {
-  if (found == kNone || (found != kSeveral && int(found >> 20 & 1) != HALF)) return;
+__device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint2 slot, const uint32_t* escapes, int lane, uint32_t even, uint32_t odd) {
+  // An escape of these steps: bit 31, which a slot's other words have, is not set.
+  const auto is_here = [](uint32_t entry) { return (entry & 0x80100000u) == uint32_t(HALF) << 20; };
+  if (slot.x == w12::kNoEscape || !(w12::list_length(slot.x) || is_here(slot.x) || is_here(slot.y))) return;
   __syncwarp();
   ptx::write16(even + 16 * lane, make_uint4(a[0][0], a[0][1], a[0][2], a[0][3]));
   ptx::write16(odd + 16 * lane, make_uint4(a[1][0], a[1][1], a[1][2], a[1][3]));
   __syncwarp();
-  if (found == kSeveral) {
-    const uint32_t last = args.starts[record + 1];
-    for (uint32_t e = args.starts[record] + lane; e < last; e += 32) {
-      const uint32_t entry = args.escapes[e];
-      if (int(entry >> 26) == warp && int(entry >> 20 & 1) == HALF) put_escape(entry, even, odd);
-    }
-  } else if (lane == 0) {
-    put_escape(found, even, odd);
-  }
+  w12::each_escape<32>(slot.x, slot.y, escapes, lane, [&](uint32_t entry) {
+    if (is_here(entry)) put_escape(entry, even, odd);
+  });
   __syncwarp();
   const uint4 first = ptx::read16(even + 16 * lane), second = ptx::read16(odd + 16 * lane);
   a[0][0] = first.x, a[0][1] = first.y, a[0][2] = first.z, a[0][3] = first.w;
@@ -71,15 +82,15 @@ __device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint32_t found, const
 // Two steps of one stage: fragments of x are read once for all rows of W.
 template <int HALF, class Format, int N, int FRAGMENTS>
 __device__ __forceinline__ void half_stage(float (&sums)[FRAGMENTS][N / 8][4], const typename Format::Words (&words)[FRAGMENTS],
-                                           const typename Format::Row (&rows)[FRAGMENTS], const uint32_t (&found)[FRAGMENTS],
-                                           uint32_t x_at, uint32_t words_at, const Arguments& args, int record, int warp, int lane) {
+                                           const typename Format::Row (&rows)[FRAGMENTS], const uint2 (&slots)[FRAGMENTS],
+                                           uint32_t x_at, uint32_t words_at, const Arguments& args, int lane) {
   uint32_t a[FRAGMENTS][2][4];
 #pragma unroll
   for (int f = 0; f < FRAGMENTS; ++f) {
     Format::template fragment<2 * HALF>(words[f], rows[f], a[f][0]);
     Format::template fragment<2 * HALF + 1>(words[f], rows[f], a[f][1]);
     if constexpr (Format::kHasEscapes)
-      patch<HALF>(a[f], found[f], args, record, (warp * FRAGMENTS + f) % kWarps, lane, words_at + 512 * f, words_at + 512 * f + 4096);
+      patch<HALF>(a[f], slots[f], args.escapes, lane, words_at + Format::kWarpBytes * f, words_at + Format::kWarpBytes * f + formats::kWarpPlane);
   }
 #pragma unroll
   for (int t = 0; t < N / 8; ++t) {
@@ -105,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
   using S = Stage<Format, N, FRAGMENTS>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ uint64_t barriers[2 * STAGES];  // full, empty
-  __shared__ __align__(16) uint32_t slots[Format::kHasEscapes ? STAGES : 1][FRAGMENTS * kWarps];
+  __shared__ __align__(16) uint2 slots[Format::kHasEscapes ? STAGES : 1][FRAGMENTS * kWarps];
   if (output.is_off()) return;
   const uint32_t ring = ptx::shared_address(shared), full = ptx::shared_address(barriers), empty = full + 8 * STAGES;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -119,10 +130,13 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
     ptx::barrier_expect(barrier, present * (Format::kBytes + S::kSlots / FRAGMENTS) + S::kX);
     ptx::tile_copy(at + S::kRecords, &x_map, column * w12::kRecordColumns, 0, barrier);
     for (int f = 0; f < present; ++f) {
-      const int64_t record = int64_t(tile * FRAGMENTS + f) * args.k_tiles + column;
-      ptx::bulk_copy(at + f * Format::kBytes, args.records + record * Format::kStride, Format::kBytes, barrier);
+      const int64_t record = args.order.record(tile * FRAGMENTS + f, column);
+      constexpr int kPiece = Format::kBytes / Format::kPieces, kApart = Format::kStride / Format::kPieces;
+#pragma unroll
+      for (int i = 0; i < Format::kPieces; ++i)
+        ptx::bulk_copy(at + f * Format::kBytes + i * kPiece, args.records + record * Format::kStride + i * kApart, kPiece, barrier);
       if constexpr (Format::kHasEscapes)
-        ptx::bulk_copy(ptx::shared_address(&slots[stage][f * kWarps]), args.slots + record * kWarps, 4 * kWarps, barrier);
+        ptx::bulk_copy(ptx::shared_address(&slots[stage][f * kWarps]), args.slots + record * kWarps, 8 * kWarps, barrier);
     }
   };
   if (threadIdx.x == kConsumers) {
@@ -147,7 +161,6 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
     const int which = warp * FRAGMENTS / kWarps, first = warp * FRAGMENTS % kWarps, row_tile = tile * FRAGMENTS + which;
     const bool is_present = row_tile < args.row_tiles;
     const uint32_t offset = which * Format::kBytes;
-    int record = row_tile * args.k_tiles + begin;
     typename Format::Row rows[FRAGMENTS];
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f)
@@ -158,18 +171,18 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
       ptx::barrier_wait(full + 8 * stage, parity);
       const uint32_t at = ring + stage * S::kBytes;
       typename Format::Words words[FRAGMENTS];
-      uint32_t found[FRAGMENTS];
+      uint2 found[FRAGMENTS];
 #pragma unroll
       for (int f = 0; f < FRAGMENTS; ++f) {
         words[f] = Format::read(at + offset, 32 * (first + f) + lane);
-        found[f] = Format::kHasEscapes && is_present ? slots[Format::kHasEscapes ? stage : 0][warp * FRAGMENTS + f] : kNone;
+        found[f] = Format::kHasEscapes && is_present ? slots[Format::kHasEscapes ? stage : 0][warp * FRAGMENTS + f]
+                                                     : make_uint2(w12::kNoEscape, w12::kNoEscape);
       }
-      const uint32_t words_at = at + offset + 512 * first;
-      half_stage<0, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, record, warp, lane);
-      half_stage<1, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, record, warp, lane);
+      const uint32_t words_at = at + offset + Format::kWarpBytes * first;
+      half_stage<0, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, lane);
+      half_stage<1, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, lane);
       __syncwarp();
       if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
-      ++record;
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
   }

@@ -91,11 +91,10 @@ def _view_product(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
 ) -> Tensor:
     out = x.new_empty(x.shape[0], num_columns)
-    parts = (records, bases, slots, escapes, record_starts)
+    parts = (records, bases, slots, escapes)
     _launch("w12_view_gemm", x, out, *(part.data_ptr() for part in parts))
     return out
 
@@ -107,7 +106,6 @@ def _(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
@@ -133,6 +131,6 @@ def _launch(name: str, x: Tensor, out: Tensor, *first: int) -> None:
 def _function(name: str) -> ctypes._NamedFuncPointer:
     function: ctypes._NamedFuncPointer = getattr(load_library(), f"specpilot_{name}_sm90")
     pointer, integer = ctypes.c_void_p, ctypes.c_int
-    first: list[type] = [integer, *[pointer] * 4] if name == "q_gemm" else [pointer] * 7
+    first: list[type] = [integer, *[pointer] * 4] if name == "q_gemm" else [pointer] * 6
     function.argtypes = [*first, *[integer] * 4, pointer]
     return function

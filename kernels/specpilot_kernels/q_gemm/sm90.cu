@@ -13,24 +13,12 @@ cudaError_t choose(const Arguments& args, const Output& output, const void* x, i
   if (args.m <= 16) return record_gemm::launch<Format, 16, 1, 6, 3>(args, output, x, k, s);
   return record_gemm::launch<Format, 32, 1, 6, 3>(args, output, x, k, s);
 }
-
-Arguments arguments(const void* records, int n, int k, int m, int splits) {
-  Arguments args{};
-  args.records = static_cast<const unsigned char*>(records);
-  args.n = n, args.m = m, args.splits = splits;
-  args.k_tiles = (k + w12::kRecordColumns - 1) / w12::kRecordColumns;
-  args.row_tiles = (n + w12::kRecordRows - 1) / w12::kRecordRows;
-  return args;
-}
 }  // namespace
 
 // splits: parts of K, 1 to 8, at most its 64-column tiles. Both return a cudaError_t.
 extern "C" int specpilot_w12_view_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes,
-                                            const void* starts, const void* x, void* y, int n, int k, int m, int splits,
-                                            void* stream) {
-  Arguments args = arguments(records, n, k, m, splits);
-  args.bases = static_cast<const uint8_t*>(bases), args.slots = static_cast<const uint32_t*>(slots);
-  args.escapes = static_cast<const uint32_t*>(escapes), args.starts = static_cast<const uint32_t*>(starts);
+                                            const void* x, void* y, int n, int k, int m, int splits, void* stream) {
+  const Arguments args = record_gemm::w12_arguments(records, bases, slots, escapes, n, k, m, splits);
   record_gemm::Plain output;
   output.y = static_cast<__nv_bfloat16*>(y);
   return choose<formats::View>(args, output, x, k, stream);
@@ -39,7 +27,7 @@ extern "C" int specpilot_w12_view_gemm_sm90(const void* records, const void* bas
 // num_bits: 8 or 6.
 extern "C" int specpilot_q_gemm_sm90(int num_bits, const void* records, const void* scales, const void* x, void* y, int n,
                                      int k, int m, int splits, void* stream) {
-  const Arguments args = arguments(records, n, k, m, splits);
+  const Arguments args = record_gemm::arguments(records, n, k, m, splits);
   record_gemm::Scaled output;
   output.y = static_cast<__nv_bfloat16*>(y), output.scales = static_cast<const float*>(scales);
   if (num_bits == 8) return choose<formats::Int8>(args, output, x, k, stream);

@@ -1,20 +1,26 @@
 // W12 records to BF16 rows, for products with many rows of x. One warp decodes 16 rows x 64 columns.
 #include <cuda_runtime.h>
 
-#include "../include/w12_decode.cuh"
+#include "../include/record_order.cuh"
+#include "../include/record_slots.cuh"
 
 namespace {
 constexpr int kWarps = 8;
 
+// Rows first to first + n of the weight, k columns; first is a multiple of 128. Blocks follow each other along the rows
+// that they write.
 __global__ void __launch_bounds__(32 * kWarps)
-    decode(const uint4* records, const uint8_t* bases, const uint32_t* escapes, const uint32_t* starts, uint16_t* out, int n, int k,
-           int k_tiles) {
+    decode(const uint4* records, const uint8_t* bases, const uint2* slots, const uint32_t* escapes, uint16_t* out, int n, int k,
+           int first, int k_tiles, w12::RecordOrder order) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane / 4, c = lane % 4;
-  const int64_t record = blockIdx.x;
-  const int row = int(record / k_tiles) * w12::kRecordRows + 16 * warp + g, column = int(record % k_tiles) * w12::kRecordColumns;
-  const uint4* const words = records + record * (w12::kRecordWords / 4) + 32 * warp + lane;
-  const uint4 a = words[0], e = words[w12::kPlaneWords / 4], b = words[2 * w12::kPlaneWords / 4];
-  const uint32_t low = w12::base_pair(bases[row]), high = w12::base_pair(bases[row + 8]);
+  const int row_tile = blockIdx.x / k_tiles, column_tile = blockIdx.x % k_tiles;
+  const int row = row_tile * w12::kRecordRows + 16 * warp + g, column = column_tile * w12::kRecordColumns;
+  const int64_t record = order.record(first / w12::kRecordRows + row_tile, column_tile);
+  const uint2 slot = slots[record * kWarps + warp];
+  constexpr int kPlane = w12::kWarpWords / 4;
+  const uint4* const words = records + record * (w12::kRecordWords / 4) + 3 * kPlane * warp + lane;
+  const uint4 a = words[0], e = words[kPlane], b = words[2 * kPlane];
+  const uint32_t low = w12::base_pair(bases[first + row]), high = w12::base_pair(bases[first + row + 8]);
   uint32_t four[4][4];
   w12::decode_fragment(a.x, e.x, b.x, low, high, four[0]);
   w12::decode_fragment(a.y, e.y, b.y, low, high, four[1]);
@@ -28,11 +34,10 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
   for (int i = 0; i < 16; ++i) mine[g + 8 * (i & 1)][8 * (i / 4) + 4 * (i >> 1 & 1) + c] = four[i / 4][i % 4];
   __syncwarp();
-  for (uint32_t at = starts[record] + lane; at < starts[record + 1]; at += 32) {
-    const uint32_t entry = escapes[at], owner = entry >> 21 & 31, r = entry >> 17 & 3;
-    if (int(entry >> 26) == warp)
-      reinterpret_cast<uint16_t*>(mine[owner / 4 + 8 * (r & 1)])[16 * (entry >> 19 & 3) + 8 * (r >> 1) + 2 * (owner % 4) + (entry >> 16 & 1)] = uint16_t(entry);
-  }
+  w12::each_escape<32>(slot.x, slot.y, escapes, lane, [&](uint32_t entry) {
+    const uint32_t owner = entry >> 21 & 31, r = entry >> 17 & 3;
+    reinterpret_cast<uint16_t*>(mine[owner / 4 + 8 * (r & 1)])[16 * (entry >> 19 & 3) + 8 * (r >> 1) + 2 * (owner % 4) + (entry >> 16 & 1)] = uint16_t(entry);
+  });
   __syncwarp();
   const int first_row = row - g;
   if (k % 8 == 0) {
@@ -50,13 +55,15 @@ __global__ void __launch_bounds__(32 * kWarps)
 }
 }  // namespace
 
-// n, k: of the rows that the records hold. starts: those of the records, into all of escapes. Returns a cudaError_t.
-extern "C" int specpilot_w12_decode(const void* records, const void* bases, const void* escapes, const void* starts, void* out, int n,
-                                    int k, void* stream) {
-  const int k_tiles = (k + w12::kRecordColumns - 1) / w12::kRecordColumns, row_tiles = (n + w12::kRecordRows - 1) / w12::kRecordRows;
-  if (n < 1 || k < 1) return cudaErrorInvalidValue;
-  decode<<<row_tiles * k_tiles, 32 * kWarps, 0, static_cast<cudaStream_t>(stream)>>>(
-      static_cast<const uint4*>(records), static_cast<const uint8_t*>(bases), static_cast<const uint32_t*>(escapes),
-      static_cast<const uint32_t*>(starts), static_cast<uint16_t*>(out), n, k, k_tiles);
+// n, k: of the weight. first: a multiple of 128; out gets count rows. Returns a cudaError_t.
+extern "C" int specpilot_w12_decode(const void* records, const void* bases, const void* slots, const void* escapes, void* out, int n,
+                                    int k, int first, int count, void* stream) {
+  if (k < 1 || first < 0 || first % w12::kRecordRows || count < 1 || count > n - first) return cudaErrorInvalidValue;
+  const auto tiles = [](int size, int tile) { return (size + tile - 1) / tile; };
+  const int k_tiles = tiles(k, w12::kRecordColumns);
+  decode<<<tiles(count, w12::kRecordRows) * k_tiles, 32 * kWarps, 0, static_cast<cudaStream_t>(stream)>>>(
+      static_cast<const uint4*>(records), static_cast<const uint8_t*>(bases), static_cast<const uint2*>(slots),
+      static_cast<const uint32_t*>(escapes), static_cast<uint16_t*>(out), count, k, first, k_tiles,
+      w12::record_order(tiles(n, w12::kRecordRows), k_tiles));
   return cudaGetLastError();
 }

@@ -1,4 +1,11 @@
-"""W12 weights on a device: encoded there, or brought there from the CPU, in the form that the kernels read."""
+"""W12 weights on a device: encoded there, or brought there from the CPU, in the form that the kernels read.
+
+Where records and their words lie, :mod:`specpilot_kernels.w12.device_order` says.
+
+**Slots.** For the 16 rows of each of a record's eight warps two words: up to two escapes themselves, ``NO_ESCAPE`` for
+each that is missing; or, of more, ``ESCAPE_LIST`` plus their number, and where in ``escapes`` the first stands. Kernels
+ask slots alone (record_slots.cuh), so where a record's escapes begin is not kept.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specpilot_kernels.w12.device_order import WARPS, in_device_order, warps_together
 from specpilot_kernels.w12.layout import (
     LARGEST_BASE,
     MASKS,
@@ -19,10 +27,16 @@ from specpilot_kernels.w12.layout import (
 )
 from specpilot_kernels.w12.words import as_int32, by_slot, rotate_right
 
-__all__ = ["NO_ESCAPE", "SEVERAL_ESCAPES", "DeviceW12", "encode_on_device", "to_device"]
+__all__ = [
+    "ESCAPE_LIST",
+    "NO_ESCAPE",
+    "DeviceW12",
+    "encode_on_device",
+    "slot_escapes",
+    "to_device",
+]
 
-NO_ESCAPE, SEVERAL_ESCAPES = 0xFFFFFFFF, 0xFFFFFFFE
-_WARPS = RECORD_ROWS // 16
+NO_ESCAPE, ESCAPE_LIST = 0xFFFFFFFF, 0x80000000
 _CHUNK_ROWS = 16 * RECORD_ROWS
 
 
@@ -30,29 +44,28 @@ _CHUNK_ROWS = 16 * RECORD_ROWS
 class DeviceW12:
     """:class:`specpilot_kernels.w12.W12Weight` as tensors of one device, 32-bit words as int32.
 
+    Records, and what goes by records, are in the device's order.
+
     Attributes
     ----------
     shape : (int, int)
-    records : Tensor, int32, (records, 3, 1024)
+    records : Tensor, int32, (records, 8, 3, 128)
     bases : Tensor, uint8, (row tiles * 128,)
+    slots : Tensor, int32, (records, 8, 2)
     escapes : Tensor, int32, (escapes,)
-    record_starts : Tensor, int32, (records + 1,)
-    slots : Tensor, int32, (records, 8)
-        For the 16 rows of each of a record's eight warps: the one escape among them, ``NO_ESCAPE``, or
-        ``SEVERAL_ESCAPES``, which stand in the list alone.
+        All of them, ascending within a record.
     """
 
     shape: tuple[int, int]
     records: Tensor
     bases: Tensor
-    escapes: Tensor
-    record_starts: Tensor
     slots: Tensor
+    escapes: Tensor
 
     @property
-    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The tensors in the order in which the kernels take them."""
-        return self.records, self.bases, self.slots, self.escapes, self.record_starts
+        return self.records, self.bases, self.slots, self.escapes
 
     @property
     def memory_bytes(self) -> int:
@@ -65,14 +78,10 @@ def to_device(weight: W12Weight, device: torch.device | str) -> DeviceW12:
     def words(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.view(np.int32)).to(device)
 
-    escapes, starts = words(weight.escapes), words(weight.record_starts)
-    return DeviceW12(
-        weight.shape,
-        words(weight.records).view(-1, 3, RECORD_WORDS),
-        torch.from_numpy(weight.bases).to(device),
-        escapes,
-        starts,
-        _slots(escapes, starts),
+    counts = words(weight.record_starts).diff()
+    records = warps_together(words(weight.records).flatten(0, 1))
+    return _arrange(
+        weight.shape, records, torch.from_numpy(weight.bases).to(device), words(weight.escapes), counts
     )
 
 
@@ -94,11 +103,7 @@ def encode_on_device(weight: Tensor) -> DeviceW12:
         raise ValueError(f"weight: got {weight.dtype} {tuple(weight.shape)}, expected bfloat16 (N, K)")
     parts = [_encode_rows(weight[at : at + _CHUNK_ROWS]) for at in range(0, weight.shape[0], _CHUNK_ROWS)]
     records, bases, escapes, counts = (torch.cat(part) for part in zip(*parts, strict=True))
-    starts = torch.zeros(len(counts) + 1, dtype=torch.int64, device=weight.device)
-    starts[1:] = counts.cumsum(0)
-    words, offsets = as_int32(escapes), starts.to(torch.int32)
-    shape = weight.shape[0], weight.shape[1]
-    return DeviceW12(shape, records, bases, words, offsets, _slots(words, offsets))
+    return _arrange((weight.shape[0], weight.shape[1]), records, bases, as_int32(escapes), counts)
 
 
 def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -125,16 +130,43 @@ def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     is_out, slot_bits = by_slot(is_out.long()).bool(), by_slot(bits.long())
     found = is_out.nonzero()[:, 1] << 16 | slot_bits[is_out]
     padded = torch.nn.functional.pad(bases, (0, row_tiles * RECORD_ROWS - num_rows))
-    return as_int32(torch.stack(planes, 1)), padded.to(torch.uint8), found, is_out.sum(1)
+    return warps_together(as_int32(torch.stack(planes, 1))), padded.to(torch.uint8), found, is_out.sum(1)
 
 
-def _slots(escapes: Tensor, record_starts: Tensor) -> Tensor:
-    counts = record_starts.diff().long()
-    record_of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+def _arrange(
+    shape: tuple[int, int], records: Tensor, bases: Tensor, escapes: Tensor, counts: Tensor
+) -> DeviceW12:
+    """Parts in the file's order, counts the escapes of every record, as a device holds them."""
+    place = in_device_order(torch.arange(len(counts), device=counts.device), shape).argsort()
+    place_of_escape = place.repeat_interleave(counts.long())
+    ordered = escapes[place_of_escape.argsort(stable=True)]
+    slots = _slots(ordered, in_device_order(counts.long(), shape))
+    return DeviceW12(shape, in_device_order(records, shape), bases, slots, ordered)
+
+
+def _slots(escapes: Tensor, counts: Tensor) -> Tensor:
+    record_of = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
     values = escapes.long() & 0xFFFFFFFF
-    warp_of = record_of * _WARPS + (values >> 26)
-    found = torch.bincount(warp_of, minlength=len(counts) * _WARPS)
-    slots = torch.full((len(counts) * _WARPS,), NO_ESCAPE, dtype=torch.int64, device=counts.device)
-    slots[warp_of] = values
-    slots[found > 1] = SEVERAL_ESCAPES
-    return as_int32(slots).view(-1, _WARPS)
+    # Escapes of a record stand in the order of their slots, so those of a warp are neighbours.
+    found = torch.bincount(record_of * WARPS + (values >> 26), minlength=len(counts) * WARPS)
+    first = found.cumsum(0) - found
+    slots = torch.full((len(found), 2), NO_ESCAPE, dtype=torch.int64, device=counts.device)
+    for i in range(2):
+        has = (found > i) & (found <= 2)
+        slots[has, i] = values[first[has] + i]
+    is_list = found > 2
+    slots[is_list] = torch.stack([ESCAPE_LIST + found[is_list], first[is_list]], 1)
+    return as_int32(slots).view(-1, WARPS, 2)
+
+
+def slot_escapes(slots: Tensor, escapes: Tensor) -> tuple[Tensor, Tensor]:
+    """What slots, int32 (..., 8, 2), say: all their escapes, int32, and how many each warp has, int64 (..., 8)."""
+    words = slots.reshape(-1, 2).long() & 0xFFFFFFFF
+    is_list = words[:, 0] >> 30 == ESCAPE_LIST >> 30
+    counts = torch.where(is_list, words[:, 0] - ESCAPE_LIST, (words != NO_ESCAPE).sum(1))
+    warp = torch.arange(len(words), device=words.device).repeat_interleave(counts)
+    i = torch.arange(len(warp), device=words.device) - (counts.cumsum(0) - counts)[warp]
+    found = as_int32(words[warp, i.clamp(max=1)])
+    of_list = is_list[warp]
+    found[of_list] = escapes[words[warp[of_list], 1] + i[of_list]]
+    return found, counts.view(slots.shape[:-1])

@@ -8,12 +8,13 @@ import functools
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.library import custom_op
 
 from specpilot_kernels.loader import load_library
-from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12.layout import MASKS, RECORD_ROWS, RECORD_WORDS, num_records
+from specpilot_kernels.w12.cuda import DeviceW12, slot_escapes
+from specpilot_kernels.w12.device_order import in_file_order, planes_together
+from specpilot_kernels.w12.layout import RECORD_ROWS
 
 __all__ = ["decode_on_device", "decode_rows"]
 
@@ -38,61 +39,70 @@ def decode_rows(weight: DeviceW12, first: int, count: int) -> Tensor:
         raise ValueError(
             f"rows: got {count} from {first} on, expected rows of {num_rows} that begin at a multiple of {RECORD_ROWS}"
         )
-    column_tiles = num_records(weight.shape)[1]
-    begin, end = first // RECORD_ROWS * column_tiles, -(-(first + count) // RECORD_ROWS) * column_tiles
-    rows: Tensor = _decode(
-        weight.records[begin:end],
-        weight.bases[first : -(-(first + count) // RECORD_ROWS) * RECORD_ROWS],
-        weight.escapes,
-        weight.record_starts[begin : end + 1],
-        count,
-        num_inputs,
-    )
+    rows: Tensor = _decode(*weight.parts, num_rows, num_inputs, first, count)
     return rows
 
 
 @custom_op("specpilot::w12_decode", mutates_args=())
 def _decode(
-    records: Tensor, bases: Tensor, escapes: Tensor, record_starts: Tensor, num_rows: int, num_inputs: int
+    records: Tensor,
+    bases: Tensor,
+    slots: Tensor,
+    escapes: Tensor,
+    num_rows: int,
+    num_inputs: int,
+    first: int,
+    count: int,
 ) -> Tensor:
+    parts = records, bases, slots, escapes
     if not records.is_cuda:
-        return _decode_on_cpu(records, bases, escapes, record_starts, (num_rows, num_inputs))
-    out = torch.empty(num_rows, num_inputs, dtype=torch.bfloat16, device=records.device)
+        return _decode_on_cpu(DeviceW12((num_rows, num_inputs), *parts), first, count)
+    out = torch.empty(count, num_inputs, dtype=torch.bfloat16, device=records.device)
     with torch.cuda.device(records.device):
         code = _function()(
-            *(part.data_ptr() for part in (records, bases, escapes, record_starts, out)),
+            *(part.data_ptr() for part in (*parts, out)),
             num_rows,
             num_inputs,
+            first,
+            count,
             torch.cuda.current_stream(records.device).cuda_stream,
         )
     if code:
-        raise RuntimeError(f"w12_decode: CUDA error {code} for {num_rows} x {num_inputs} on {records.device}")
+        raise RuntimeError(f"w12_decode: CUDA error {code} for {count} x {num_inputs} on {records.device}")
     return out
 
 
 @_decode.register_fake
 def _(
-    records: Tensor, bases: Tensor, escapes: Tensor, record_starts: Tensor, num_rows: int, num_inputs: int
+    records: Tensor,
+    bases: Tensor,
+    slots: Tensor,
+    escapes: Tensor,
+    num_rows: int,
+    num_inputs: int,
+    first: int,
+    count: int,
 ) -> Tensor:
-    return torch.empty(num_rows, num_inputs, dtype=torch.bfloat16, device=records.device)
+    return torch.empty(count, num_inputs, dtype=torch.bfloat16, device=records.device)
 
 
-def _decode_on_cpu(
-    records: Tensor, bases: Tensor, escapes: Tensor, record_starts: Tensor, shape: tuple[int, int]
-) -> Tensor:
+def _decode_on_cpu(weight: DeviceW12, first: int, count: int) -> Tensor:
     from specpilot_kernels.cpu_pool import pool_for
     from specpilot_kernels.w12.cpu_numba import decode_records  # compiles the codec
 
     def words(tensor: Tensor) -> NDArray[np.uint32]:
         return tensor.contiguous().numpy().view(np.uint32)
 
-    tiled = words(records).reshape(*num_records(shape), len(MASKS), RECORD_WORDS)
-    bits = np.empty(shape, np.uint16)
+    tiles = slice(first // RECORD_ROWS, -(-(first + count) // RECORD_ROWS))
+    records, slots = (in_file_order(part, weight.shape)[tiles] for part in (weight.records, weight.slots))
+    escapes, counts = slot_escapes(slots, weight.escapes)
+    starts = nn.functional.pad(counts.sum(-1).view(-1).cumsum(0), (1, 0)).to(torch.int32)
+    bits = np.empty((count, weight.shape[1]), np.uint16)
     decode_records(
-        tiled,
-        bases.contiguous().numpy(),
+        words(planes_together(records)),
+        weight.bases.view(-1, RECORD_ROWS)[tiles].reshape(-1).numpy(),
         words(escapes),
-        words(record_starts),
+        words(starts),
         bits,
         False,
         pool_for(16 * bits.size),
@@ -103,5 +113,5 @@ def _decode_on_cpu(
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_decode
-    function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int] * 2 + [ctypes.c_void_p]
+    function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function

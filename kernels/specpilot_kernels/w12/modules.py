@@ -15,7 +15,7 @@ from specpilot_kernels.w12_gemm.ops import MAX_ROWS, w12_gemm
 
 __all__ = ["ConversionReport", "Selection", "W12Linear", "convert_"]
 
-_PARTS = ("records", "bases", "escapes", "record_starts", "slots")
+_PARTS = ("records", "bases", "slots", "escapes")
 _TILE_ROWS = 8192
 """Rows of W decoded at once where x has many rows: 64 to 280 MB for usual K."""
 _MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn"})
@@ -38,9 +38,8 @@ class W12Linear(nn.Module):
 
     records: Tensor
     bases: Tensor
-    escapes: Tensor
-    record_starts: Tensor
     slots: Tensor
+    escapes: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-// Few rows of x: a cluster of SPLIT blocks computes 16 or 32 rows of W over all columns. Its warps take turns at the
-// records, and their sums meet in the first block's shared memory. Many small blocks, plain loads and little code: what such
-// a matrix loses, it loses before the first load, after the last, and where one multiprocessor has more blocks than another.
+// Few rows of x: a block, or a cluster of two, computes 16 rows of W over all columns. Its warps take turns at the records,
+// and their sums meet in the first block's shared memory. Many small blocks, plain loads and little code: what such a
+// matrix loses, it loses before the first load, after the last, and where one multiprocessor has more blocks than another.
 //
-// A warp loads its own 48 bytes a lane and record to registers, AHEAD records ahead, and its own columns of x to shared
+// A warp loads its own 48 bytes a lane and record to registers, two records ahead, and its own columns of x to shared
 // memory; it waits for its own copies alone. K is a multiple of 64.
 #pragma once
 #include "fragments.cuh"
@@ -12,46 +12,64 @@ namespace w12 {
 __device__ __forceinline__ void copy_x(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING>
-__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
-// T: groups of 8 rows of x. SUB: 16 rows of W each, in a block.
-template <int T, int SUB, int WARPS, int AHEAD, int SPLIT>
+// T: groups of 8 rows of x. SPLIT: blocks of the cluster.
+template <int T, int WARPS, int SPLIT>
 struct FewRows {
-  static constexpr int kThreads = 32 * WARPS, kRows = 16 * SUB;
+  static constexpr int kThreads = 32 * WARPS, kAhead = 2;
   static constexpr int kStage = 1024 * T;  // of x
-  static constexpr int kWarp = AHEAD * kStage + kPatchBytes;
-  static constexpr int kSums = kRows * 8 * T;  // numbers a warp leaves
+  static constexpr int kWarp = kAhead * kStage + kPatchBytes;
+  static constexpr int kSums = 16 * 8 * T;  // numbers a warp leaves
   static constexpr int kBytes = WARPS * kWarp + SPLIT * WARPS * 4 * kSums;
 };
 
-template <int T, int SUB, int WARPS, int AHEAD, int BLOCKS, int SPLIT>
+template <int T, int WARPS, int BLOCKS, int SPLIT>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Arguments args) {
-  using F = FewRows<T, SUB, WARPS, AHEAD, SPLIT>;
-  constexpr int kStep = SPLIT * WARPS;
+  using F = FewRows<T, WARPS, SPLIT>;
+  constexpr int kAhead = F::kAhead, kStep = SPLIT * WARPS;
   extern __shared__ __align__(1024) unsigned char shared[];
+  __shared__ uint64_t sums_are_here;
   const int lane = threadIdx.x & 31, rank = SPLIT > 1 ? int(blockIdx.x) % SPLIT : 0;
   const int warp = (threadIdx.x >> 5) * SPLIT + rank;  // of the cluster
-  const int first16 = int(blockIdx.x) / SPLIT * SUB, tile = first16 / kWarpsOfRecord, slice = first16 % kWarpsOfRecord;
-  const int64_t record0 = int64_t(tile) * args.k_tiles + warp;  // then every kStep-th
+  const int sixteen = int(blockIdx.x) / SPLIT, tile = sixteen / kWarpsOfRecord, slice = sixteen % kWarpsOfRecord;
+  // The warp's records: from column `warp` on, every kStep-th.
   const int count = (args.k_tiles - warp + kStep - 1) / kStep;
-  const uint4* weights = args.records + record0 * (kRecordWords / 4) + 32 * slice + lane;
-  uint4 held[AHEAD][SUB][3];
-  auto load = [&](uint4 (&h)[SUB][3]) {
+  const int64_t first = args.order.record(tile, warp), step = int64_t(kStep) * args.order.step(tile);
+
+  // What is small and waited for goes ahead of the first weights, which fill the memory's queues.
+  auto load_slots = [&](int i) {  // of the records from i on, one a lane
+    uint2 word = make_uint2(kNoEscape, kNoEscape);
+    if (i + lane < count) word = load_slot(args.slots + (first + (i + lane) * step) * kWarpsOfRecord + slice);
+    return word;
+  };
+  const uint2 first_words = load_slots(0);
+  const uint8_t* const bases = args.bases + 16 * sixteen + lane / 4;
+  const uint32_t low = base_pair(__ldg(bases)), high = base_pair(__ldg(bases + 8));
+
+  const uint4* weights = args.records + first * (kRecordWords / 4) + 3 * (kWarpWords / 4) * slice + lane;
+  uint4 held[kAhead][3];
+  auto load = [&](uint4 (&planes)[3]) {
 #pragma unroll
-    for (int s = 0; s < SUB; ++s)
-#pragma unroll
-      for (int p = 0; p < 3; ++p) h[s][p] = load_weights(weights + 32 * s + p * (kPlaneWords / 4));
-    weights += kStep * (kRecordWords / 4);
+    for (int p = 0; p < 3; ++p) planes[p] = load_weights(weights + p * (kWarpWords / 4));
+    weights += step * (kRecordWords / 4);
   };
 #pragma unroll
-  for (int d = 0; d < AHEAD; ++d)
+  for (int d = 0; d < kAhead; ++d)
     if (d < count) load(held[d]);
-  if constexpr (SPLIT > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+
+  const uint32_t signal = shared_address(&sums_are_here);
+  if constexpr (SPLIT > 1) {
+    if (rank == 0 && threadIdx.x == 0) {
+      ptx::barrier_init(signal, 1);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      ptx::barrier_expect(signal, 4 * kStep * F::kSums);
+    }
+    __syncwarp();
+    cluster_begins();
+  }
 
   // x: 16-byte pieces, 8 a row, four rows at a time. Rows that x does not have hold anything: each comes to its own sums.
-  const uint32_t mine = shared_address(shared) + (threadIdx.x >> 5) * F::kWarp, room = mine + AHEAD * F::kStage;
+  const uint32_t mine = shared_address(shared) + (threadIdx.x >> 5) * F::kWarp, room = mine + kAhead * F::kStage;
   const int row0 = lane >> 3;
   const __nv_bfloat16* x = args.x + int64_t(row0) * args.k + warp * kRecordColumns + 8 * (lane & 7);
   const uint32_t x_to = mine + 128 * row0 + ((lane & 7 ^ row0) << 4);
@@ -62,45 +80,26 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
     x += kStep * kRecordColumns;
   };
 #pragma unroll
-  for (int d = 0; d < AHEAD; ++d) {
+  for (int d = 0; d < kAhead; ++d) {
     if (d < count) copy(d);
-    close_copies();
+    ptx::commit_copies();
   }
-  uint32_t words[SUB], has[SUB], low[SUB], high[SUB];
-  Nearer nearer[SUB];
-  auto read_slots = [&](int i) {  // of the warp's records from i on, one a lane
-#pragma unroll
-    for (int s = 0; s < SUB; ++s) {
-      words[s] = i + lane < count ? __ldg(args.slots + (record0 + (i + lane) * kStep) * kWarpsOfRecord + slice + s) : kNone;
-      has[s] = __ballot_sync(kAll, words[s] != kNone);
-      nearer[s].look(args, words[s], record0 + (i + lane) * kStep);
-    }
-  };
-#pragma unroll
-  for (int s = 0; s < SUB; ++s) {
-    const uint8_t* const b = args.bases + 16 * (first16 + s) + lane / 4;
-    low[s] = base_pair(__ldg(b));
-    high[s] = base_pair(__ldg(b + 8));
-  }
-  read_slots(0);
-  float sums[2][SUB][T][4] = {};  // even and odd steps apart, so that products wait less for each other
+  Slots slots;
+  slots.look(first_words, args);
+  float sums[2][T][4] = {};  // even and odd steps apart, so that products wait less for each other
   const uint32_t x_from = mine + 128 * (lane & 7) + ((lane >> 3 ^ lane & 7) << 4);
 
 #pragma unroll 1
-  for (int base = 0; base < count; base += AHEAD) {
+  for (int base = 0; base < count; base += kAhead) {
 #pragma unroll
-    for (int d = 0; d < AHEAD; ++d) {
+    for (int d = 0; d < kAhead; ++d) {
       const int i = base + d;
       if (i >= count) break;
-      uint32_t a[SUB][4][4];
-#pragma unroll
-      for (int s = 0; s < SUB; ++s) decode_record(a[s], held[d][s], low[s], high[s]);
-      if (i + AHEAD < count) load(held[d]);
-#pragma unroll
-      for (int s = 0; s < SUB; ++s)
-        if (has[s] & 1u << (i & 31))
-          patch(a[s], __shfl_sync(kAll, words[s], i & 31), args, record0 + i * kStep, slice + s, lane, room);
-      await_copies<AHEAD - 1>();
+      uint32_t a[4][4];
+      decode_record(a, held[d], low, high);
+      if (i + kAhead < count) load(held[d]);
+      if (slots.any(i)) patch(a, slots.of(i), args, lane, room);
+      ptx::await_copies<kAhead - 1>();
       __syncwarp();
 #pragma unroll
       for (int half = 0; half < 2; ++half)
@@ -108,58 +107,45 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
         for (int t = 0; t < T; ++t) {
           uint32_t b[4];
           ptx::read_fragments(b, (x_from ^ half << 6) + d * F::kStage + 1024 * t);
-#pragma unroll
-          for (int s = 0; s < SUB; ++s) {
-            ptx::warp_product(sums[0][s][t], a[s][2 * half], b[0], b[1]);
-            ptx::warp_product(sums[1][s][t], a[s][2 * half + 1], b[2], b[3]);
-          }
+          ptx::warp_product(sums[0][t], a[2 * half], b[0], b[1]);
+          ptx::warp_product(sums[1][t], a[2 * half + 1], b[2], b[3]);
         }
       __syncwarp();
-      if (i + AHEAD < count) copy(d);
-      close_copies();
+      if (i + kAhead < count) copy(d);
+      ptx::commit_copies();
     }
-    if (base % 32 == 0)
-#pragma unroll
-      for (int s = 0; s < SUB; ++s) nearer[s].bring(args);
-    if ((base + AHEAD) % 32 == 0 && base + AHEAD < count) read_slots(base + AHEAD);
+    if ((base + kAhead) % 32 == 0 && base + kAhead < count) slots.look(load_slots(base + kAhead), args);
   }
-  static_assert(32 % AHEAD == 0);
-  await_copies<0>();
+  static_assert(32 % kAhead == 0);
+  ptx::await_copies<0>();
 
-  // [warp][32 i + lane] in the first block; then every number is the sum over warps, in their order.
-  float* const out = reinterpret_cast<float*>(shared + WARPS * F::kWarp);
-  uint32_t to = ptx::shared_address(out + warp * F::kSums + lane);
-  if constexpr (SPLIT > 1) {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // the first block has begun
-    asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(to) : "r"(to));
+  // [warp][t][lane][4] in the first block; then every number is the sum over warps, in their order.
+  const uint32_t box = shared_address(shared) + WARPS * F::kWarp;
+  if constexpr (SPLIT > 1) cluster_has_begun();
+#pragma unroll
+  for (int t = 0; t < T; ++t) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = sums[0][t][i] + sums[1][t][i];
+    const uint32_t to = box + 4 * warp * F::kSums + 512 * t + 16 * lane;
+    if constexpr (SPLIT > 1) send(to, signal, 0, v);
+    else write16(to, __float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3]));
   }
-#pragma unroll
-  for (int s = 0; s < SUB; ++s)
-#pragma unroll
-    for (int t = 0; t < T; ++t)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float sum = sums[0][s][t][i] + sums[1][s][t][i];
-        const uint32_t at = to + 128 * ((s * T + t) * 4 + i);
-        if constexpr (SPLIT > 1) asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(sum) : "memory");
-        else asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(sum) : "memory");
-      }
   if constexpr (SPLIT > 1) {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     if (rank) return;
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    ptx::barrier_wait(signal, 0);
   } else {
     __syncthreads();
   }
+  const float* const out = reinterpret_cast<const float*>(shared + WARPS * F::kWarp);
 #pragma unroll
   for (int j = 0; j < (F::kSums + F::kThreads - 1) / F::kThreads; ++j) {
-    const int e = threadIdx.x + j * F::kThreads, of_lane = e & 31, i = e >> 5 & 3, t = (e >> 7) % T, sub = (e >> 7) / T;
+    const int e = threadIdx.x + j * F::kThreads, i = e & 3, of_lane = e >> 2 & 31, t = e >> 7;
     if (e >= F::kSums) break;
     float sum = out[e];
 #pragma unroll
     for (int w = 1; w < kStep; ++w) sum += out[w * F::kSums + e];
-    const int n = 16 * (first16 + sub) + of_lane / 4 + 8 * (i >> 1), m = 8 * t + 2 * (of_lane & 3) + (i & 1);
-    if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
+    put(args, 16 * sixteen + of_lane / 4 + 8 * (i >> 1), 8 * t + 2 * (of_lane & 3) + (i & 1), sum);
   }
 }
 

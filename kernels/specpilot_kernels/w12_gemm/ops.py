@@ -12,6 +12,7 @@ from torch.library import custom_op
 from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device, require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
+from specpilot_kernels.w12.layout import RECORD_ROWS
 from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
 from specpilot_kernels.w12_gemm.plan import plan_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
@@ -20,8 +21,6 @@ __all__ = ["MAX_ROWS", "w12_gemm"]
 
 MAX_ROWS = 64
 """Rows of x; for more, decode and multiply."""
-
-_THREADS = 256
 
 
 def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
@@ -67,7 +66,6 @@ def _product(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
     plan: int,
 ) -> Tensor:
@@ -75,7 +73,7 @@ def _product(
     stream = torch.cuda.current_stream(x.device)
     partials, flags = _workspace(x.device.index, stream.cuda_stream)
     out = x.new_empty(x.shape[0], num_columns)
-    tensors = (records, bases, slots, escapes, record_starts, x, out, partials, flags)
+    tensors = (records, bases, slots, escapes, x, out, partials, flags)
     with torch.cuda.device(x.device):
         code = _function()(
             *(tensor.data_ptr() for tensor in tensors),
@@ -96,7 +94,6 @@ def _(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
     plan: int,
 ) -> Tensor:
@@ -112,7 +109,7 @@ def _device(index: int) -> SupportedDevice | UnsupportedDevice:
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_gemm_sm90
-    function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+    function.argtypes = [ctypes.c_void_p] * 8 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function
 
 
@@ -121,6 +118,6 @@ def _workspace(device_index: int, stream: int) -> tuple[Tensor, Tensor]:
     """Partial sums and flags, which are zero between launches; one of each for every stream, on which launches follow
     each other."""
     device = torch.device("cuda", device_index)
-    num_blocks = 3 * torch.cuda.get_device_properties(device).multi_processor_count
-    partials = torch.empty(num_blocks * (MAX_ROWS // 2) * _THREADS, dtype=torch.float32, device=device)
+    num_blocks = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    partials = torch.empty(num_blocks, MAX_ROWS, RECORD_ROWS, dtype=torch.float32, device=device)
     return partials, torch.zeros(num_blocks, dtype=torch.int32, device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -10,8 +11,12 @@ from specpilot_kernels.w12.layout import RECORD_COLUMNS, num_records
 __all__ = ["Kernel", "Plan", "plan_product"]
 
 _MULTIPROCESSORS = 132
-_MANY_RECORDS = 100_000
-_LARGEST_CLUSTER = 8
+_MOST_SPLITS = 8
+_CLUSTERS_AT_ONCE = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
+"""Clusters of so many blocks, one on a multiprocessor, that an H200 runs at once: it has not the same number in every
+group of multiprocessors."""
+_BLOCKS_BY_WARPS = {4: 6, 6: 4, 8: 3}
+"""Blocks of few rows on a multiprocessor."""
 
 
 class Kernel(IntEnum):
@@ -19,23 +24,24 @@ class Kernel(IntEnum):
 
     FEW_ROWS = 0
     """Blocks, or clusters of two, of 16 rows of W; plain loads."""
-    SPLIT_RING = 1
-    """The blocks of a cluster share the columns of one row tile (up to 16 rows of x) or two; bulk copies."""
+    SPLIT = 1
+    """The blocks of a cluster share the columns of one row tile, or of two; bulk copies."""
     STREAM = 2
     """All records in equal stretches for as many blocks as run at once; bulk copies."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A kernel, and how many blocks share the columns of the same rows of W."""
+    """A kernel, how many blocks share the columns of the same rows of W, and the warps of a block of few rows."""
 
     kernel: Kernel
     split: int = 1
+    warps: int = 0
 
     @property
     def code(self) -> int:
         """As the C interface takes it."""
-        return int(self.kernel) + 16 * self.split
+        return int(self.kernel) + 16 * self.split + 256 * self.warps
 
 
 def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
@@ -44,26 +50,37 @@ def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
     The same on every device and for all numbers of rows of a class (1 to 8, 9 to 16, 17 to 64): sums keep their order.
     """
     row_tiles, column_tiles = num_records(shape)
-    if shape[1] % RECORD_COLUMNS or row_tiles * column_tiles >= _MANY_RECORDS:
+    if num_rows <= 16 and shape[1] % RECORD_COLUMNS == 0:
+        plan = _few_rows(num_rows <= 8, row_tiles)
+        if plan is not None:
+            return plan
+    if row_tiles > 2 * _MULTIPROCESSORS:
         return Plan(Kernel.STREAM)
-    if num_rows <= 8:
-        # Two blocks for the same 16 rows, where all then run at once: no multiprocessor has many more than another.
-        return Plan(Kernel.FEW_ROWS, 2 if 16 * row_tiles <= 6 * _MULTIPROCESSORS else 1)
-    if num_rows <= 16:
-        if 16 * row_tiles <= 5 * _MULTIPROCESSORS:
-            return Plan(Kernel.FEW_ROWS, 2)
-        if row_tiles > _MULTIPROCESSORS:
-            return Plan(Kernel.STREAM)
-        return Plan(Kernel.SPLIT_RING, 2 if 2 * row_tiles <= _MULTIPROCESSORS else 1)
+    return Plan(Kernel.SPLIT, min(column_tiles, _split(num_rows <= 16, row_tiles)))
+
+
+def _few_rows(is_fewest: bool, row_tiles: int) -> Plan | None:
+    sixteens = 8 * row_tiles
+    if 2 * sixteens <= (6 if is_fewest else 5) * _MULTIPROCESSORS:  # pairs of blocks, and all run at once
+        return Plan(Kernel.FEW_ROWS, 2, 4)
+    if not is_fewest:
+        return Plan(Kernel.FEW_ROWS, 1, 6) if sixteens <= 3 * _MULTIPROCESSORS else None
+
+    def last_wave(warps: int) -> float:
+        """How full the places for blocks are, on average over the waves in which they run."""
+        waves = sixteens / (_MULTIPROCESSORS * _BLOCKS_BY_WARPS[warps])
+        return waves / math.ceil(waves)
+
+    return Plan(Kernel.FEW_ROWS, 1, max(_BLOCKS_BY_WARPS, key=last_wave))
+
+
+def _split(is_few: bool, row_tiles: int) -> int:
+    """As many blocks for a group as all groups together can have at once."""
+    if row_tiles > 99:
+        return 1
+    if (50 if is_few else 57) <= row_tiles <= _MULTIPROCESSORS // 2:
+        return 2
+    if is_few:  # three blocks on a multiprocessor
+        return min(_MOST_SPLITS, 210 // row_tiles)
     pairs = -(-row_tiles // 2)
-    if pairs > _MULTIPROCESSORS // 2:
-        return Plan(Kernel.STREAM)
-    split = 1
-    while 2 * split <= min(column_tiles, _LARGEST_CLUSTER) and 2 * split * pairs <= _most_blocks(2 * split):
-        split *= 2
-    return Plan(Kernel.SPLIT_RING, split)
-
-
-def _most_blocks(cluster: int) -> int:
-    """Blocks that run at once, one a multiprocessor: larger clusters leave some of a group of multiprocessors idle."""
-    return _MULTIPROCESSORS if cluster <= 2 else 120
+    return max(split for split, clusters in _CLUSTERS_AT_ONCE.items() if pairs <= clusters)

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(288) w12_read_ring(const uint4* records, int64
       ptx::barrier_wait(full + 8 * stage, parity);
 #pragma unroll
       for (int plane = 0; plane < 3; ++plane) {
-        const uint4 v = ptx::read16(at + plane * kPlaneBytes + 16 * threadIdx.x);
+        const uint4 v = ptx::read16(at + plane * 4 * kPlaneWords + 16 * threadIdx.x);
         seen ^= v.x ^ v.y ^ v.z ^ v.w;
       }
       __syncwarp();

@@ -3,11 +3,11 @@
 // with mma.sync up to 16 rows of x, above by wgmma with the weights as register operand. Who multiplies waits for the
 // copies and for nothing else.
 //
-// Two ways to share the work out:
-// - Split: the blocks of a cluster share the columns of TILES row tiles; their sums meet in shared memory.
-// - Stream: all records, row tiles by row tiles, are shared out evenly among blocks that are all resident. A block first
-//   does the records of the tiles that it begins and does not finish and publishes these sums; who finishes the tiles adds
-//   them, columns ascending.
+// A *unit* is a record's columns of a group of TILES row tiles. Two ways to share units out:
+// - Split: the blocks of a cluster take turns at the columns of one group; every block adds a part of the sums.
+// - Stream: all units, group by group, are shared out evenly among blocks that are all resident and no more than groups,
+//   so that at most two blocks have units of a group. A block first does those of the group that it begins and does not
+//   finish, and publishes these sums; the one that finishes the group gets them as one more load of its ring.
 // The order of every sum depends on the shape and the grid alone.
 #pragma once
 #include "fragments.cuh"
@@ -31,98 +31,166 @@ __device__ __forceinline__ void start_barriers(uint32_t full, int num_consumers,
   }
 }
 
-template <int N, int TILES, int STAGES>
+// Fours of all sources that a block of a cluster gets at most: every rank gets `slots` from each.
+constexpr int kMostRanks = 8;
+__host__ __device__ constexpr int num_slots(int fours, int ranks) { return (fours + ranks - 1) / ranks; }
+constexpr int most_slots(int fours) {
+  int most = 0;
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    if (ranks * num_slots(fours, ranks) > most) most = ranks * num_slots(fours, ranks);
+  return most;
+}
+
+template <int N, int TILES, int STAGES, int BLOCKS>
 struct Ring {
   static_assert(2 * STAGES <= 32);
   static constexpr int kWarps = kWarpsOfRecord * TILES, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
   static constexpr int kWeights = TILES * kRecordBytes;
   static constexpr int kStage = kWeights + N * kRowBytes;  // multiples of 1,024, as the swizzle of x wants
-  static constexpr int kRows = kRecordRows * TILES, kPitch = kRows + 4;
   static constexpr int kBytes = STAGES * kStage + kWarps * kPatchBytes;
-  static_assert(STAGES * kStage >= 4 * N * kPitch);
+  static constexpr int kFours = N / 8;  // of numbers, that a thread has
+  // A cluster's sums have a place of their own where that fits, else that of the ring once all have read it.
+  static constexpr int kMostBytes = (227 * 1024) / BLOCKS - 1024 - 8 * (2 * STAGES + 1);
+  static constexpr bool kHasBox = kBytes + 16 * kConsumers * most_slots(kFours) <= kMostBytes;
+  // Sums that another block published, in stages of the ring.
+  static constexpr int kParts = (16 * kFours * kConsumers + kStage - 1) / kStage, kPart = (kFours + kParts - 1) / kParts;
+  static_assert(16 * kPart * kConsumers <= kStage);
+
+  static int bytes(int ranks) { return kBytes + (kHasBox && ranks > 1 ? 16 * kConsumers * ranks * num_slots(kFours, ranks) : 0); }
 };
 
 template <int N, int TILES, int STAGES, int BLOCKS, bool STREAM>
-__global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
+__global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOCKS)
     w12_ring(const Arguments args, const __grid_constant__ CUtensorMap x_map) {
-  using R = Ring<N, TILES, STAGES>;
+  using R = Ring<N, TILES, STAGES, BLOCKS>;
   extern __shared__ __align__(1024) unsigned char shared[];
-  __shared__ uint64_t barriers[2 * STAGES];  // full, empty
+  __shared__ uint64_t barriers[2 * STAGES + 1];  // full, empty, sums
   constexpr bool kByWarps = N <= 16;
-  const uint32_t ring = shared_address(shared), full = shared_address(barriers), empty = full + 8 * STAGES;
+  const uint32_t ring = shared_address(shared), full = shared_address(barriers), empty = full + 8 * STAGES, sums_are_here = empty + 8 * STAGES;
   const int lane = threadIdx.x & 31, warp = warp_index();
   // Its first use would otherwise wait for it.
   if (threadIdx.x == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
-  const int groups = (args.row_tiles + TILES - 1) / TILES;
 
-  // Units: a group of row tiles times a record's columns.
-  int begin, end, rank = 0, ranks = 1;
+  // The block's units: `count`, of which the first `length` belong to group `last`, from column `from` on. A stream goes
+  // from its last group to its first: what others wait for comes first, what waits for others last.
+  int rank = 0, ranks = 1, first, last, from, length, count, first_from = 0;
   if constexpr (STREAM) {
-    const Shares shares(groups * args.k_tiles);
-    begin = shares.start(blockIdx.x);
-    end = shares.start(blockIdx.x + 1);
+    const int begin = args.start(blockIdx.x), end = args.start(blockIdx.x + 1);
+    count = end - begin;
+    first = begin / args.k_tiles, first_from = begin - first * args.k_tiles;
+    last = (end - 1) / args.k_tiles, from = last == first ? first_from : 0, length = end - last * args.k_tiles - from;
   } else {
     rank = ptx::cluster_rank();
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
-    int group;
-    asm("mov.u32 %0, %%clusterid.x;" : "=r"(group));
-    begin = group * args.k_tiles + args.k_tiles * rank / ranks;
-    end = group * args.k_tiles + args.k_tiles * (rank + 1) / ranks;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(last));
+    first = last, from = rank, count = length = (args.k_tiles - rank + ranks - 1) / ranks;
   }
-  const int count = end - begin;
-  // A stream goes from its last group to its first: what others wait for comes first, what waits for others last.
-  const int first = begin / args.k_tiles, first_from = begin - first * args.k_tiles;
-  const int last = (end - 1) / args.k_tiles, last_from = last == first ? first_from : 0, last_to = end - last * args.k_tiles;
-  auto row_tile = [&](int group, int j) { return min(group * TILES + j, args.row_tiles - 1); };
+  auto record_of = [&](int group, int j, int column) { return args.order.record(min(group * TILES + j, args.row_tiles - 1), column); };
 
   start_barriers<STAGES>(full, R::kWarps, R::kThreads, warp == R::kWarps);
+  if constexpr (!STREAM) {
+    if (ranks > 1) {
+      if (threadIdx.x == 0) {
+        ptx::barrier_init(sums_are_here, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        ptx::barrier_expect(sums_are_here, 16 * R::kConsumers * ranks * ((R::kFours - rank + ranks - 1) / ranks));
+      }
+      __syncwarp();
+      cluster_begins();
+    }
+  }
 
   if (warp == R::kWarps) {
     if (lane) return;
-    int group = begin / args.k_tiles, column = begin - group * args.k_tiles;
-    if (STREAM) group = last, column = last_from;
-    for (int i = 0, stage = 0, parity = 1; i < count; ++i) {
+    int group = last, column = from, left = length, stage = 0, parity = 1;
+    auto next_stage = [&] {
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+    };
+    for (int i = 0; i < count; ++i) {
       ptx::barrier_wait(empty + 8 * stage, parity);
       const uint32_t at = ring + stage * R::kStage, barrier = full + 8 * stage;
       ptx::barrier_expect(barrier, R::kStage);
 #pragma unroll
       for (int j = 0; j < TILES; ++j)
-        ptx::bulk_copy(at + j * kRecordBytes, args.records + (int64_t(row_tile(group, j)) * args.k_tiles + column) * (kRecordWords / 4),
-                  kRecordBytes, barrier);
+        ptx::bulk_copy(at + j * kRecordBytes, args.records + record_of(group, j, column) * (kRecordWords / 4), kRecordBytes, barrier);
       // Rows and columns outside x arrive as zeros.
       ptx::tile_copy(at + R::kWeights, &x_map, column * kRecordColumns, 0, barrier);
-      if (++stage == STAGES) stage = 0, parity ^= 1;
-      ++column;
-      if (STREAM && column == (group == last ? last_to : args.k_tiles)) column = --group == first ? first_from : 0;
+      next_stage();
+      column += ranks;
+      if (STREAM && --left == 0) --group, column = group == first ? first_from : 0, left = args.k_tiles - column;
+    }
+    if (STREAM && first_from) {
+      const int other = int(blockIdx.x) - 1;
+      int arrived;
+      do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(arrived) : "l"(args.flags + other) : "memory");
+      while (arrived < R::kWarps);
+      args.flags[other] = 0;
+      asm volatile("fence.proxy.async;" ::: "memory");  // the bulk copy sees what was acquired
+      const float4* const sums = args.partials + int64_t(other) * R::kFours * R::kConsumers;
+      for (int t = 0; t < R::kFours; t += R::kPart) {
+        const uint32_t bytes = 16 * R::kConsumers * min(R::kPart, R::kFours - t);
+        ptx::barrier_wait(empty + 8 * stage, parity);
+        ptx::barrier_expect(full + 8 * stage, bytes);
+        ptx::bulk_copy(ring + stage * R::kStage, sums + t * R::kConsumers, bytes, full + 8 * stage);
+        next_stage();
+      }
     }
     return;
   }
 
   const int in_group = warp / kWarpsOfRecord, slice = warp % kWarpsOfRecord;
   const uint32_t room = ring + STAGES * R::kStage + warp * kPatchBytes;
-  const uint32_t my_weights = in_group * kRecordBytes + 512 * slice + 16 * lane;
-  float acc[N / 8][4];
+  const uint32_t my_weights = in_group * kRecordBytes + 12 * kWarpWords * slice + 16 * lane;
   uint32_t stage = 0, parity = 0, at = ring;
+  auto next_stage = [&] {
+    at += R::kStage;
+    if (++stage == STAGES) stage = 0, parity ^= 1, at = ring;
+  };
 
-  // `length` units of one group.
-  auto run = [&](int group, int column, int length) {
-    const int tile = row_tile(group, in_group);
-    const int64_t record = int64_t(tile) * args.k_tiles + column;
-    const uint8_t* const b = args.bases + tile * kRecordRows + 16 * slice + lane / 4;
-    const uint32_t low = base_pair(b[0]), high = base_pair(b[8]);
-    Slots slots(args, record, slice, length, lane);
-    constexpr int kSets = kByWarps ? 2 : 1;  // even and odd steps apart, so that few products wait less for each other
-    float sums[kSets][N / 8][4] = {};
+  // Slot words of the block's units, 32 at a time, the next 32 on their way; and the bases of the next group.
+  uint2 next_words;
+  auto load_slots = [&](int i) {
+    next_words = make_uint2(kNoEscape, kNoEscape);
+    if (i + lane >= count) return;
+    int group = last, column = from + (i + lane) * ranks;
+    if (STREAM && i + lane >= length) {
+      const int after = i + lane - length, down = after / args.k_tiles;
+      group = last - 1 - down, column = after - down * args.k_tiles + (group == first ? first_from : 0);
+    }
+    next_words = load_slot(args.slots + record_of(group, in_group, column) * kWarpsOfRecord + slice);
+  };
+  uint32_t next_low, next_high;
+  auto load_bases = [&](int group) {
+    const uint8_t* const b = args.bases + min(group * TILES + in_group, args.row_tiles - 1) * kRecordRows + 16 * slice + lane / 4;
+    next_low = base_pair(__ldg(b)), next_high = base_pair(__ldg(b + 8));
+  };
+  load_slots(0);
+  load_bases(last);
+  Slots slots;
+  float acc[N / 8][4];
+  int done = 0;
+
+  // The next `units` units, all of one group.
+  auto run = [&](int group, int units) {
+    const uint32_t low = next_low, high = next_high;
+    if (STREAM && group > first) load_bases(group - 1);
+    float odd_sums[kByWarps ? N / 8 : 1][4] = {};  // even and odd steps apart, so that few products wait less for each other
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] = 0;
     uint32_t behind = 0;  // barrier of the stage whose products may still run
 
     auto one = [&](int i, uint32_t (&a)[4][4]) {
-      slots.advance(i);
+      const int unit = done + i;
+      if ((unit & 31) == 0) {
+        slots.look(next_words, args);
+        load_slots(unit + 32);
+      }
       ptx::barrier_wait(full + 8 * stage, parity);
       uint4 planes[3];
 #pragma unroll
-      for (int p = 0; p < 3; ++p) planes[p] = ptx::read16(at + my_weights + kPlaneBytes * p);
+      for (int p = 0; p < 3; ++p) planes[p] = ptx::read16(at + my_weights + 4 * kWarpWords * p);
       decode_record(a, planes, low, high);
-      if (slots.has_escapes(i)) patch(a, slots.word(i), args, record + i, slice, lane, room);
+      if (slots.any(unit)) patch(a, slots.of(unit), args, lane, room);
       const uint32_t x = at + R::kWeights;
       if constexpr (kByWarps) {
 #pragma unroll
@@ -131,8 +199,8 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
           for (int t = 0; t < N / 8; ++t) {
             uint32_t numbers[4];
             read_x(numbers, x + 1024 * t, lane, half);
-            ptx::warp_product(sums[0][t], a[2 * half], numbers[0], numbers[1]);
-            ptx::warp_product(sums[kSets - 1][t], a[2 * half + 1], numbers[2], numbers[3]);
+            ptx::warp_product(acc[t], a[2 * half], numbers[0], numbers[1]);
+            ptx::warp_product(odd_sums[t], a[2 * half + 1], numbers[2], numbers[3]);
           }
         __syncwarp();
         if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
@@ -140,125 +208,107 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES>::kThreads, BLOCKS)
         product_fence();
         const uint64_t numbers = describe(x);
 #pragma unroll
-        for (int s = 0; s < 4; ++s) GroupProduct<N>::run(sums[0], a[s], numbers + 2 * s);
+        for (int s = 0; s < 4; ++s) GroupProduct<N>::run(acc, a[s], numbers + 2 * s);
         product_commit();
         product_wait<1>();  // the record before is done: its stage is free, and so are its registers
         if (i && lane == 0) ptx::barrier_arrive(behind);
         behind = empty + 8 * stage;
       }
-      at += R::kStage;
-      if (++stage == STAGES) stage = 0, parity ^= 1, at = ring;
+      next_stage();
     };
     if constexpr (kByWarps) {
       uint32_t a[4][4];
 #pragma unroll 1
-      for (int i = 0; i < length; ++i) one(i, a);
+      for (int i = 0; i < units; ++i) one(i, a);
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] += odd_sums[i / 4][i % 4];
     } else {
       uint32_t even[4][4], odd[4][4];  // one is written while the tensor cores read the other
 #pragma unroll 1
-      for (int i = 0; i < length; i += 2) {
+      for (int i = 0; i < units; i += 2) {
         one(i, even);
-        if (i + 1 == length) break;
+        if (i + 1 == units) break;
         one(i + 1, odd);
       }
       product_wait<0>();
-      if (length && lane == 0) ptx::barrier_arrive(behind);
+      if (units && lane == 0) ptx::barrier_arrive(behind);
     }
-#pragma unroll
-    for (int t = 0; t < N / 8; ++t)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) acc[t][i] = kSets == 2 ? sums[0][t][i] + sums[kSets - 1][t][i] : sums[0][t][i];
+    done += units;
   };
-  auto consumers_meet = [] { asm volatile("bar.sync 1, %0;" ::"n"(R::kConsumers) : "memory"); };
+  // The four numbers t of the thread to y.
+  auto put_four = [&](int group, int t, const float (&v)[4]) {
+    const int n = (group * R::kWarps + warp) * 16 + lane / 4, m = 8 * t + 2 * (lane & 3);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) put(args, n + 8 * (i >> 1), m + (i & 1), v[i]);
+  };
 
   if constexpr (!STREAM) {
-    const int group = begin / args.k_tiles;
-    run(group, begin - group * args.k_tiles, count);
-    consumers_meet();  // all stages have been read
-    // [row of x][row of W]; a warp's writes meet no bank twice.
-    float* const out = reinterpret_cast<float*>(shared);
+    run(last, count);
+    if (ranks == 1) {
 #pragma unroll
-    for (int i = 0; i < N / 2; ++i)
-      out[(8 * (i >> 2) + 2 * (lane & 3) + (i & 1)) * R::kPitch + 16 * warp + lane / 4 + 8 * (i >> 1 & 1)] = acc[i / 4][i % 4];
-    auto cluster_meets = [&] {
-      if (ranks == 1) consumers_meet();
-      else ptx::cluster_meet();
-    };
-    cluster_meets();
-    constexpr int kFours = R::kRows / 4;
-    const int all = args.m * kFours;
-    for (int at = all * rank / ranks + int(threadIdx.x), last = all * (rank + 1) / ranks; at < last; at += R::kConsumers) {
-      const int m = at / kFours, row = 4 * (at % kFours), n = group * R::kRows + row;
-      const uint32_t from = ring + 4 * (m * R::kPitch + row);
-      float4 sum = {};
-      for (int r = 0; r < ranks; ++r) {  // columns ascending
-        uint32_t there;
-        float4 v;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(from), "r"(r));
-        asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(there) : "memory");
-        sum = r ? make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w) : v;
-      }
-      __nv_bfloat16* const y = args.y + int64_t(m) * args.n + n;
-      const __nv_bfloat162 first = __floats2bfloat162_rn(sum.x, sum.y), second = __floats2bfloat162_rn(sum.z, sum.w);
-      if (n + 3 < args.n && args.n % 4 == 0) {
-        const uint2 four{reinterpret_cast<const uint32_t&>(first), reinterpret_cast<const uint32_t&>(second)};
-        *reinterpret_cast<uint2*>(y) = four;
-      } else {
-        if (n < args.n) y[0] = first.x;
-        if (n + 1 < args.n) y[1] = first.y;
-        if (n + 2 < args.n) y[2] = second.x;
-        if (n + 3 < args.n) y[3] = second.y;
-      }
+      for (int t = 0; t < R::kFours; ++t) put_four(last, t, acc[t]);
+      return;
     }
-    if (ranks > 1) cluster_meets();  // nobody leaves while others read its sums
+    // Fours t to block t % ranks, [source][slot][thread] there, which adds them, sources ascending.
+    cluster_has_begun();
+    if constexpr (!R::kHasBox) ptx::cluster_meet();  // all stages of all blocks have been read
+    const uint32_t box = R::kHasBox ? ring + R::kBytes : ring;
+    const int num = num_slots(R::kFours, ranks);
+    uint32_t to = box + 16 * (rank * num * R::kConsumers + threadIdx.x);
+    int owner = 0;
+#pragma unroll
+    for (int t = 0; t < R::kFours; ++t) {
+      send(to, sums_are_here, owner, acc[t]);
+      if (++owner == ranks) owner = 0, to += 16 * R::kConsumers;
+    }
+    ptx::barrier_wait(sums_are_here, 0);
+    uint32_t at_sums = box + 16 * threadIdx.x;
+    for (int t = rank; t < R::kFours; t += ranks, at_sums += 16 * R::kConsumers) {
+      float v[kMostRanks][4];
+#pragma unroll
+      for (int r = 0; r < kMostRanks; ++r)
+        if (r < ranks) {
+          const uint4 four = ptx::read16(at_sums + r * num * 16 * R::kConsumers);
+          v[r][0] = __uint_as_float(four.x), v[r][1] = __uint_as_float(four.y), v[r][2] = __uint_as_float(four.z), v[r][3] = __uint_as_float(four.w);
+        }
+#pragma unroll
+      for (int r = 1; r < kMostRanks; ++r)
+        if (r < ranks)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) v[0][i] += v[r][i];
+      put_four(last, t, v[0]);
+    }
   } else {
-    const Shares shares(groups * args.k_tiles);
 #pragma unroll 1
     for (int group = last; group >= first; --group) {
-      const int column = group == first ? first_from : 0, to = group == last ? last_to : args.k_tiles;
-      run(group, column, to - column);
-      if (to < args.k_tiles) {  // for others
-        float* const out = args.partials + int64_t(blockIdx.x) * (N / 2) * R::kConsumers + threadIdx.x;
+      const int column = group == first ? first_from : 0, units = group == last ? length : args.k_tiles - column;
+      run(group, units);
+      if (column + units < args.k_tiles) {  // for the next block
+        float4* const out = args.partials + int64_t(blockIdx.x) * R::kFours * R::kConsumers + threadIdx.x;
 #pragma unroll
-        for (int i = 0; i < N / 2; ++i) __stcg(out + i * R::kConsumers, acc[i / 4][i % 4]);
+        for (int t = 0; t < R::kFours; ++t) __stcg(out + t * R::kConsumers, make_float4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
         __threadfence();
-        consumers_meet();
-        if (threadIdx.x == 0) asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(args.flags + blockIdx.x) : "memory");
+        __syncwarp();
+        if (lane == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(args.flags + blockIdx.x) : "memory");
         continue;
       }
-      if (column) {
-        // Blocks that did the group's columns before ours, in their order.
-        int other = blockIdx.x;
-        while (shares.start(other) > group * args.k_tiles) --other;
-        const int num_others = int(blockIdx.x) - other;
-        if (int(threadIdx.x) < num_others) {
-          int flag;
-          do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(flag) : "l"(args.flags + other + threadIdx.x) : "memory");
-          while (!flag);
-        }
-        consumers_meet();
-        const float* from = args.partials + int64_t(other) * (N / 2) * R::kConsumers + threadIdx.x;
-        float before[N / 2];
+      if (column) {  // of the block before
 #pragma unroll
-        for (int i = 0; i < N / 2; ++i) before[i] = __ldcg(from + i * R::kConsumers);
-#pragma unroll 4
-        for (int p = 1; p < num_others; ++p) {
-          from += (N / 2) * R::kConsumers;
+        for (int part = 0; part < R::kFours; part += R::kPart) {
+          ptx::barrier_wait(full + 8 * stage, parity);
 #pragma unroll
-          for (int i = 0; i < N / 2; ++i) before[i] += __ldcg(from + i * R::kConsumers);
-        }
-#pragma unroll
-        for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] = before[i] + acc[i / 4][i % 4];
-        consumers_meet();
-        if (int(threadIdx.x) < num_others) args.flags[other + threadIdx.x] = 0;
-      }
-      if (group * TILES + in_group < args.row_tiles) {
-#pragma unroll
-        for (int i = 0; i < N / 2; ++i) {
-          const int n = group * R::kRows + 16 * warp + lane / 4 + 8 * (i >> 1 & 1), m = 8 * (i >> 2) + 2 * (lane & 3) + (i & 1);
-          if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(acc[i / 4][i % 4]);
+          for (int t = part; t < min(part + R::kPart, R::kFours); ++t) {
+            const uint4 four = ptx::read16(at + 16 * ((t - part) * R::kConsumers + threadIdx.x));
+            acc[t][0] += __uint_as_float(four.x), acc[t][1] += __uint_as_float(four.y);
+            acc[t][2] += __uint_as_float(four.z), acc[t][3] += __uint_as_float(four.w);
+          }
+          __syncwarp();
+          if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
+          next_stage();
         }
       }
+#pragma unroll
+      for (int t = 0; t < R::kFours; ++t) put_four(group, t, acc[t]);
     }
   }
 }

@@ -17,14 +17,9 @@ cudaError_t run(const record_gemm::Arguments& args, const record_gemm::Plain& ou
 
 // splits: parts of K, 1 to 8, at most its 64-column tiles. Returns a cudaError_t.
 extern "C" int specpilot_w12_gemm_sm120(const void* records, const void* bases, const void* slots, const void* escapes,
-                                        const void* starts, const void* x, void* y, int n, int k, int m, int splits,
-                                        void* stream) {
+                                        const void* x, void* y, int n, int k, int m, int splits, void* stream) {
   if (m < 1 || m > 64 || n < 1 || k < 8 || k % 8) return cudaErrorInvalidValue;
-  const record_gemm::Arguments args{static_cast<const unsigned char*>(records), static_cast<const uint8_t*>(bases),
-                                    static_cast<const uint32_t*>(slots), static_cast<const uint32_t*>(escapes),
-                                    static_cast<const uint32_t*>(starts), n, m,
-                                    (k + w12::kRecordColumns - 1) / w12::kRecordColumns,
-                                    (n + w12::kRecordRows - 1) / w12::kRecordRows, splits};
+  const record_gemm::Arguments args = record_gemm::w12_arguments(records, bases, slots, escapes, n, k, m, splits);
   record_gemm::Plain output;
   output.y = static_cast<__nv_bfloat16*>(y);
   auto* s = static_cast<cudaStream_t>(stream);

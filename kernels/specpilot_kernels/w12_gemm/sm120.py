@@ -65,14 +65,13 @@ def _product(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
 ) -> Tensor:
     if not x.is_cuda:
         raise RuntimeError(f"w12_gemm_sm120: {x.device} is no CUDA device")
     out = x.new_empty(x.shape[0], num_columns)
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-    tensors = (records, bases, slots, escapes, record_starts, x, out)
+    tensors = (records, bases, slots, escapes, x, out)
     with torch.cuda.device(x.device):
         code = _function()(
             *(tensor.data_ptr() for tensor in tensors),
@@ -93,7 +92,6 @@ def _(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
-    record_starts: Tensor,
     num_columns: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
@@ -102,5 +100,5 @@ def _(
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_gemm_sm120
-    function.argtypes = [ctypes.c_void_p] * 7 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+    function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function

@@ -18,7 +18,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
-from specpilot_kernels.w12.cuda import DeviceW12
+from specpilot_kernels.w12.cuda import ESCAPE_LIST, NO_ESCAPE, DeviceW12
+from specpilot_kernels.w12.device_order import record_band
 from specpilot_kernels.w12.layout import MASKS, RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS
 from specpilot_kernels.w12_gemm.arguments import check_rows
 
@@ -50,15 +51,13 @@ def w12_gemm_triton(x: Tensor, weight: DeviceW12) -> Tensor:
         A shape, dtype, stride or device is not as stated.
     """
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
-    y: Tensor = _product(
-        x, weight.records, weight.bases, weight.escapes, weight.record_starts, weight.shape[0]
-    )
+    y: Tensor = _product(x, *weight.parts, weight.shape[0])
     return y
 
 
 @custom_op("specpilot::w12_gemm_triton", mutates_args=())
 def _product(
-    x: Tensor, records: Tensor, bases: Tensor, escapes: Tensor, record_starts: Tensor, num_columns: int
+    x: Tensor, records: Tensor, bases: Tensor, slots: Tensor, escapes: Tensor, num_columns: int
 ) -> Tensor:
     # The interpreter cuts float32 to BF16 instead of rounding it.
     out = x.new_empty(x.shape[0], num_columns, dtype=torch.float32 if _IS_INTERPRETED else x.dtype)
@@ -67,12 +66,13 @@ def _product(
         x,
         records,
         bases,
+        slots,
         escapes,
-        record_starts,
         out,
         x.shape[0],
         num_columns,
         x.shape[1],
+        record_band((num_columns, x.shape[1])),
         ROWS=max(16, triton.next_power_of_2(x.shape[0])),
         WARPS=_WARPS,
         RECORD_ROWS=RECORD_ROWS,
@@ -81,6 +81,8 @@ def _product(
         MASK_A=MASKS[0] - 2**32,  # as int32
         MASK_E=MASKS[1],
         MASK_B=MASKS[2],
+        NO_ESCAPE=NO_ESCAPE - 2**32,
+        LIST_BITS=ESCAPE_LIST >> 30,
         IS_INTERPRETED=_IS_INTERPRETED,
         num_warps=4,
     )
@@ -88,9 +90,7 @@ def _product(
 
 
 @_product.register_fake
-def _(
-    x: Tensor, records: Tensor, bases: Tensor, escapes: Tensor, record_starts: Tensor, num_columns: int
-) -> Tensor:
+def _(x: Tensor, records: Tensor, bases: Tensor, slots: Tensor, escapes: Tensor, num_columns: int) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
 
 
@@ -117,12 +117,13 @@ def _kernel(
     x,
     records,
     bases,
+    slots,
     escapes,
-    record_starts,
     y,
     num_rows,
     num_columns,
     num_inputs,
+    band,
     ROWS: tl.constexpr,
     WARPS: tl.constexpr,
     RECORD_ROWS: tl.constexpr,
@@ -131,6 +132,8 @@ def _kernel(
     MASK_A: tl.constexpr,
     MASK_E: tl.constexpr,
     MASK_B: tl.constexpr,
+    NO_ESCAPE: tl.constexpr,
+    LIST_BITS: tl.constexpr,
     IS_INTERPRETED: tl.constexpr,
 ):
     TILE: tl.constexpr = 16 * WARPS
@@ -138,14 +141,18 @@ def _kernel(
     k_tiles = tl.cdiv(num_inputs, COLUMNS)
     first = tl.program_id(0) * TILE
     row_tile, inside = first // RECORD_ROWS, first % RECORD_ROWS
-    word = inside // 16 * (WORDS * 16 // RECORD_ROWS) + tl.arange(0, tile_words)
+    warp_words: tl.constexpr = WORDS * 16 // RECORD_ROWS  # of one plane; a warp has its three together
+    words_of = tl.arange(0, tile_words)
+    word = (inside // 16 + words_of // warp_words) * (3 * warp_words) + words_of % warp_words
+    first_of_band = row_tile // band * band
+    column_step = tl.minimum(band, tl.cdiv(num_columns, RECORD_ROWS) - first_of_band)
     n, k, m = tl.arange(0, TILE), tl.arange(0, COLUMNS), tl.arange(0, ROWS)
     base = tl.load(bases + first + n).to(tl.int32) << 7
     total = tl.zeros((TILE, ROWS), tl.float32)
     for column in range(k_tiles):
-        record = row_tile * k_tiles + column
-        words = records + record.to(tl.int64) * (3 * WORDS) + word
-        a, e, b = tl.load(words), tl.load(words + WORDS), tl.load(words + 2 * WORDS)
+        record = first_of_band.to(tl.int64) * k_tiles + column * column_step + row_tile - first_of_band
+        words = records + record * (3 * WORDS) + word
+        a, e, b = tl.load(words), tl.load(words + warp_words), tl.load(words + 2 * warp_words)
         # Words (w, g, c, s); registers are (k >> 3, n >> 3).
         r0 = _register(a, e, b, 0, MASK_A, MASK_E, MASK_B)
         r1 = _register(a, e, b, 1, MASK_A, MASK_E, MASK_B)
@@ -155,17 +162,23 @@ def _kernel(
         codes = tl.reshape(codes, (WARPS, 8, 4, 4, 2, 2, 2))  # w, g, c, s, half, n >> 3, k >> 3
         codes = tl.reshape(tl.permute(codes, (0, 5, 1, 3, 6, 2, 4)), (TILE, COLUMNS))
         bits = codes + base[:, None]
-        for at in range(tl.load(record_starts + record), tl.load(record_starts + record + 1)):
-            entry = tl.load(escapes + at)
-            slot = (entry >> 16) & 0xFFFF
-            thread, step, register, half = slot >> 5, (slot >> 3) & 3, (slot >> 1) & 3, slot & 1
-            row = (thread >> 5) * 16 + ((thread >> 2) & 7) + 8 * (register & 1) - inside
-            place = step * 16 + 8 * (register >> 1) + 2 * (thread & 3) + half
-            bits = tl.where((n == row)[:, None] & (k == place)[None, :], entry & 0xFFFF, bits)
+        for warp in tl.static_range(WARPS):
+            slot = slots + (record * (RECORD_ROWS // 16) + inside // 16 + warp) * 2
+            one, two = tl.load(slot), tl.load(slot + 1)
+            is_list = ((one >> 30) & 3) == LIST_BITS
+            here = (one != NO_ESCAPE).to(tl.int32) + (two != NO_ESCAPE).to(tl.int32)
+            for i in range(tl.where(is_list, one & 0xFFFF, here)):
+                listed = tl.load(escapes + two + i, mask=is_list, other=0)
+                entry = tl.where(is_list, listed, tl.where(i == 0, one, two))
+                place = entry >> 16
+                thread, step, register, half = place >> 5, (place >> 3) & 3, (place >> 1) & 3, place & 1
+                row = (thread >> 5) * 16 + ((thread >> 2) & 7) + 8 * (register & 1) - inside
+                at = step * 16 + 8 * (register >> 1) + 2 * (thread & 3) + half
+                bits = tl.where((n == row)[:, None] & (k == at)[None, :], entry & 0xFFFF, bits)
         weights = (bits << 16).to(tl.float32, bitcast=True)
         inputs = column * COLUMNS + k
-        here = (m < num_rows)[None, :] & (inputs < num_inputs)[:, None]
-        rows = tl.load(x + m[None, :] * num_inputs + inputs[:, None], mask=here, other=0.0)
+        is_x = (m < num_rows)[None, :] & (inputs < num_inputs)[:, None]
+        rows = tl.load(x + m[None, :] * num_inputs + inputs[:, None], mask=is_x, other=0.0)
         # Codes that stand for padding meet zeros of x; an escape of Inf lies never there.
         if IS_INTERPRETED:  # the interpreter's product of BF16 is wrong
             total += tl.dot(weights, rows.to(tl.float32))
