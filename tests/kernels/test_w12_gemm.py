@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
 from specpilot_kernels.w12.layout import MASKS, slot_of
 from specpilot_kernels.w12_gemm import MAX_ROWS, Kernel, Plan, plan_product, w12_gemm, w12_gemm_reference
+from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 from tests.kernels.host_build import build_for_host
-from tests.kernels.w12_cases import FEW_AND_MANY, draw, weight_through
+from tests.kernels.w12_cases import FEW_AND_MANY, draw, one_hot, weight_through
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,9 @@ def test_reference_is_the_product_of_the_decoded_weight() -> None:
         (16, (34816, 5120), Plan(Kernel.STREAM)),
         (32, (3840, 4096), Plan(Kernel.SPLIT, 8)),
         (32, (5120, 17408), Plan(Kernel.SPLIT, 5)),
-        (32, (6656, 4096), Plan(Kernel.SPLIT, 4)),
+        (32, (6656, 4096), Plan(Kernel.SPLIT, 2)),
+        (48, (4096, 4096), Plan(Kernel.SPLIT, 7)),
+        (17, (10240, 5120), Plan(Kernel.SPLIT, 2)),
         (32, (8192, 3840), Plan(Kernel.SPLIT, 2)),
         (64, (16384, 5120), Plan(Kernel.SPLIT)),
         (64, (28672, 4096), Plan(Kernel.SPLIT)),
@@ -120,6 +124,12 @@ def test_wrong_arguments_are_refused(x: Tensor, message: str) -> None:
         w12_gemm(x, encode_on_device(draw((130, 72))))
 
 
+@pytest.mark.parametrize("bias", [torch.zeros(130), torch.zeros(72, dtype=torch.bfloat16)])
+def test_a_wrong_bias_is_refused(bias: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"expected contiguous bfloat16 \(130,\)"):
+        w12_gemm(torch.zeros(2, 72, dtype=torch.bfloat16), encode_on_device(draw((130, 72))), bias)
+
+
 def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
     weight = encode_on_device(draw((130, 72)))
     with pytest.raises(RuntimeError, match="cpu is no CUDA device"):
@@ -127,7 +137,8 @@ def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
     with torch.device("meta"):
         x = torch.zeros(2, 72, dtype=torch.bfloat16)
         parts = (torch.empty_like(part, device="meta") for part in weight.parts)
-    assert w12_gemm(x, DeviceW12(weight.shape, *parts)).shape == (2, 130)
+        fake, bias = DeviceW12(weight.shape, *parts), torch.zeros(130, dtype=torch.bfloat16)
+    assert w12_gemm(x, fake).shape == w12_gemm(x, fake, bias).shape == (2, 130)
 
 
 def _why_no_gpu() -> str:
@@ -186,6 +197,23 @@ def test_every_number_enters_the_product(shape: tuple[int, int], share_escaped: 
     weight = draw(shape, 6, share_escaped=share_escaped, device="cuda")
     encoded = encode_on_device(weight)
     assert torch.equal(weight_through(lambda x: w12_gemm(x, encoded), shape[1], rows), weight + 0.0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("product", [w12_gemm, w12_gemm_sm120])
+@pytest.mark.parametrize("rows", [1, 8, 9, 16, 32, 48, 64])
+@pytest.mark.parametrize("shape", [(300, 136), (5120, 640), (14336, 128), (40000, 128)])
+def test_bias_is_added_before_the_one_rounding(
+    shape: tuple[int, int], rows: int, product: Callable[..., Tensor]
+) -> None:
+    weight = draw(shape, 7, device="cuda")
+    bias = torch.randn(shape[0], device="cuda").bfloat16()
+    x, columns = one_hot(rows, shape[1])
+    x = x.cuda()
+    encoded = encode_on_device(weight)
+    expected = (weight[:, columns].T.float() + bias.float()).bfloat16()
+    assert torch.equal(product(x, encoded, bias), expected)
+    assert not torch.equal(product(x, encoded), expected)
 
 
 @needs_gpu

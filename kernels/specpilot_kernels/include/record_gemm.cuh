@@ -235,8 +235,11 @@ struct EachNumber {
 // y, BF16, (M, N).
 struct Plain : EachNumber<Plain> {
   __nv_bfloat16* y;
+  const __nv_bfloat16* bias = nullptr;  // of every column of y
   __device__ __forceinline__ void put(int n, int m, float sum, const Arguments& args) const {
-    if (n < args.n && m < args.m) y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
+    if (n >= args.n || m >= args.m) return;
+    if (bias) sum += __bfloat162float(bias[n]);
+    y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
   }
 };
 

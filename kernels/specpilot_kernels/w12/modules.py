@@ -58,8 +58,7 @@ class W12Linear(nn.Module):
         """x : bfloat16, (..., in_features) -> (..., out_features)."""
         rows = x.reshape(-1, self.in_features)
         if x.is_cuda and len(rows) <= MAX_ROWS and self.in_features % 8 == 0:
-            y = w12_gemm(rows.contiguous(), self.encoded)
-            y = y if self.bias is None else y + self.bias
+            y = w12_gemm(rows.contiguous(), self.encoded, self.bias)
         else:
             weight, step = self.encoded, _TILE_ROWS
             tiles = []
@@ -155,6 +154,8 @@ def _encode(weight: Tensor) -> DeviceW12:
 def _why_not(name: str, layer: nn.Linear, select: Selection, min_output_rows: int) -> str:
     if layer.weight.dtype != torch.bfloat16:
         return f"{layer.weight.dtype}, not bfloat16"
+    if layer.bias is not None and layer.bias.dtype != torch.bfloat16:
+        return f"a bias of {layer.bias.dtype}, not bfloat16"
     if layer.out_features < min_output_rows:
         return f"{layer.out_features} outputs, fewer than {min_output_rows}"
     is_selected = (

@@ -1,11 +1,13 @@
-"""What is asked of the rows of a product, and of its launch."""
+"""What is asked of the operands of a product, and of its launch."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_launch", "check_rows"]
+__all__ = ["check_bias", "check_launch", "check_rows", "pointers"]
 
 
 def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows: int) -> None:
@@ -24,6 +26,27 @@ def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows
             f"x: got {x.dtype} {tuple(x.shape)} strides {x.stride()} on {x.device}, expected contiguous bfloat16 (1 to "
             f"{max_rows}, {num_inputs}) on {device}, with columns a multiple of 8"
         )
+
+
+def check_bias(bias: Tensor | None, shape: tuple[int, int], device: torch.device) -> None:
+    """ValueError unless there is none, or it is contiguous bfloat16 (N,) on device; shape is (N, K)."""
+    if bias is None:
+        return
+    if (
+        bias.dtype != torch.bfloat16
+        or bias.shape != shape[:1]
+        or not bias.is_contiguous()
+        or bias.device != device
+    ):
+        raise ValueError(
+            f"bias: got {bias.dtype} {tuple(bias.shape)} strides {bias.stride()} on {bias.device}, expected contiguous "
+            f"bfloat16 ({shape[0]},) on {device}"
+        )
+
+
+def pointers(tensors: Sequence[Tensor | None]) -> list[int | None]:
+    """As the C interface takes them; a tensor that is none is a null pointer."""
+    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def check_launch(code: int, name: str, x: Tensor, num_columns: int) -> None:

@@ -59,11 +59,13 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
 
   const uint32_t signal = shared_address(&sums_are_here);
   if constexpr (SPLIT > 1) {
-    if (rank == 0 && threadIdx.x == 0) {
+    const bool is_maker = rank == 0 && threadIdx.x == 0;
+    if (is_maker) {
       ptx::barrier_init(signal, 1);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      ptx::barrier_expect(signal, 4 * kStep * F::kSums);
     }
+    __syncwarp();
+    if (is_maker) ptx::barrier_expect(signal, 4 * kStep * F::kSums);
     __syncwarp();
     cluster_begins();
   }

@@ -20,6 +20,7 @@ struct Arguments {
   const uint2* slots;       // record_slots.cuh
   const uint32_t* escapes;  // all of them
   const __nv_bfloat16* x;
+  const __nv_bfloat16* bias;  // of every column of y, or null
   __nv_bfloat16* y;
   float4* partials;
   int* flags;
@@ -125,7 +126,9 @@ __device__ __forceinline__ void patch(uint32_t (&a)[4][4], uint2 word, const Arg
 
 // One number of y.
 __device__ __forceinline__ void put(const Arguments& args, int n, int m, float sum) {
-  if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
+  if (n >= args.n || m >= args.m) return;
+  if (args.bias) sum += __bfloat162float(args.bias[n]);
+  args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
 }
 
 // Four sums to another block of the cluster; its barrier counts their 16 bytes when they are there.

@@ -13,7 +13,7 @@ from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_d
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import RECORD_ROWS
-from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
+from specpilot_kernels.w12_gemm.arguments import check_bias, check_launch, check_rows, pointers
 from specpilot_kernels.w12_gemm.plan import plan_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 
@@ -23,11 +23,11 @@ MAX_ROWS = 64
 """Rows of x; for more, decode and multiply."""
 
 
-def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
-    """y = x W^T: exactly the checkpoint's BF16 weights enter the product, escapes too; sums are float32, in one order.
+def w12_gemm(x: Tensor, weight: DeviceW12, bias: Tensor | None = None) -> Tensor:
+    """y = x W^T + bias: exactly the checkpoint's BF16 weights enter the product, escapes too; sums are float32.
 
-    A row of y has the same bits in every call, on every device of as many multiprocessors, whatever other rows there
-    are, as long as their number is of the same class: 1 to 8, 9 to 16, 17 to 64.
+    Every sum has one order: a row of y has the same bits in every call, on every device of as many multiprocessors,
+    whatever other rows there are, as long as their number is of the same class: 1 to 8, 9 to 16, 17 to 64.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
         1 to ``MAX_ROWS`` rows; K a multiple of 8.
     weight
         :func:`specpilot_kernels.w12.cuda.encode_on_device`, or ``to_device``.
+    bias : Tensor, bfloat16, (N,), contiguous, on the weight's device
+        Added in float32, before the one rounding.
 
     Returns
     -------
@@ -48,9 +50,10 @@ def w12_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
         No kernel runs on the device, the kernels are not built, or the launch failed.
     """
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
+    check_bias(bias, weight.shape, weight.records.device)
     if _runs_sm120(x.device):
-        return w12_gemm_sm120(x, weight)
-    y: Tensor = _product(x, *weight.parts, weight.shape[0], plan_product(x.shape[0], weight.shape).code)
+        return w12_gemm_sm120(x, weight, bias)
+    y: Tensor = _product(x, *weight.parts, bias, weight.shape[0], plan_product(x.shape[0], weight.shape).code)
     return y
 
 
@@ -66,6 +69,7 @@ def _product(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
+    bias: Tensor | None,
     num_columns: int,
     plan: int,
 ) -> Tensor:
@@ -73,10 +77,10 @@ def _product(
     stream = torch.cuda.current_stream(x.device)
     partials, flags = _workspace(x.device.index, stream.cuda_stream)
     out = x.new_empty(x.shape[0], num_columns)
-    tensors = (records, bases, slots, escapes, x, out, partials, flags)
+    tensors = (records, bases, slots, escapes, x, bias, out, partials, flags)
     with torch.cuda.device(x.device):
         code = _function()(
-            *(tensor.data_ptr() for tensor in tensors),
+            *pointers(tensors),
             num_columns,
             x.shape[1],
             x.shape[0],
@@ -94,6 +98,7 @@ def _(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
+    bias: Tensor | None,
     num_columns: int,
     plan: int,
 ) -> Tensor:
@@ -109,7 +114,7 @@ def _device(index: int) -> SupportedDevice | UnsupportedDevice:
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_gemm_sm90
-    function.argtypes = [ctypes.c_void_p] * 8 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+    function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function
 
 

@@ -11,9 +11,8 @@ from specpilot_kernels.w12.layout import RECORD_COLUMNS, num_records
 __all__ = ["Kernel", "Plan", "plan_product"]
 
 _MULTIPROCESSORS = 132
-_MOST_SPLITS = 8
-_CLUSTERS_AT_ONCE = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
-"""Clusters of so many blocks, one on a multiprocessor, that an H200 runs at once: it has not the same number in every
+_CLUSTERS_AT_ONCE = {2: 132, 3: 79, 4: 62, 5: 47, 6: 39, 7: 32, 8: 30}
+"""Clusters of so many blocks, two on a multiprocessor, that an H200 runs at once: it has not the same number in every
 group of multiprocessors."""
 _BLOCKS_BY_WARPS = {4: 6, 6: 4, 8: 3}
 """Blocks of few rows on a multiprocessor."""
@@ -75,12 +74,11 @@ def _few_rows(is_fewest: bool, row_tiles: int) -> Plan | None:
 
 
 def _split(is_few: bool, row_tiles: int) -> int:
-    """As many blocks for a group as all groups together can have at once."""
+    """As many blocks for a row tile as all row tiles together can have at once."""
     if row_tiles > 99:
         return 1
-    if (50 if is_few else 57) <= row_tiles <= _MULTIPROCESSORS // 2:
+    if 48 <= row_tiles <= _MULTIPROCESSORS // 2:  # a multiprocessor of its own for every block
         return 2
     if is_few:  # three blocks on a multiprocessor
-        return min(_MOST_SPLITS, 210 // row_tiles)
-    pairs = -(-row_tiles // 2)
-    return max(split for split, clusters in _CLUSTERS_AT_ONCE.items() if pairs <= clusters)
+        return min(8, 210 // row_tiles)
+    return max(split for split, clusters in _CLUSTERS_AT_ONCE.items() if row_tiles <= clusters)

@@ -211,6 +211,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
         for (int s = 0; s < 4; ++s) GroupProduct<N>::run(acc, a[s], numbers + 2 * s);
         product_commit();
         product_wait<1>();  // the record before is done: its stage is free, and so are its registers
+        __syncwarp();         // all lanes have read theirs
         if (i && lane == 0) ptx::barrier_arrive(behind);
         behind = empty + 8 * stage;
       }
@@ -231,6 +232,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
         one(i + 1, odd);
       }
       product_wait<0>();
+      __syncwarp();
       if (units && lane == 0) ptx::barrier_arrive(behind);
     }
     done += units;

@@ -15,12 +15,13 @@ cudaError_t run(const record_gemm::Arguments& args, const record_gemm::Plain& ou
 }
 }  // namespace
 
-// splits: parts of K, 1 to 8, at most its 64-column tiles. Returns a cudaError_t.
+// bias: n numbers, or null. splits: parts of K, 1 to 8, at most its 64-column tiles. Returns a cudaError_t.
 extern "C" int specpilot_w12_gemm_sm120(const void* records, const void* bases, const void* slots, const void* escapes,
-                                        const void* x, void* y, int n, int k, int m, int splits, void* stream) {
+                                        const void* x, const void* bias, void* y, int n, int k, int m, int splits, void* stream) {
   if (m < 1 || m > 64 || n < 1 || k < 8 || k % 8) return cudaErrorInvalidValue;
   const record_gemm::Arguments args = record_gemm::w12_arguments(records, bases, slots, escapes, n, k, m, splits);
   record_gemm::Plain output;
+  output.bias = static_cast<const __nv_bfloat16*>(bias);
   output.y = static_cast<__nv_bfloat16*>(y);
   auto* s = static_cast<cudaStream_t>(stream);
   if (m <= 8) return run<8>(args, output, x, k, s);

@@ -12,7 +12,7 @@ from torch.library import custom_op
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
-from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
+from specpilot_kernels.w12_gemm.arguments import check_bias, check_launch, check_rows, pointers
 
 __all__ = ["MAX_ROWS", "plan_splits", "w12_gemm_sm120"]
 
@@ -32,15 +32,17 @@ def plan_splits(shape: tuple[int, int], num_multiprocessors: int) -> int:
     return max(1, min(_MAX_SPLITS, column_tiles, num_multiprocessors // blocks))
 
 
-def w12_gemm_sm120(x: Tensor, weight: DeviceW12) -> Tensor:
-    """y = x W^T: exactly the checkpoint's BF16 weights enter the product, escapes too; sums are float32, in one order.
+def w12_gemm_sm120(x: Tensor, weight: DeviceW12, bias: Tensor | None = None) -> Tensor:
+    """y = x W^T + bias: exactly the checkpoint's BF16 weights enter the product, escapes too; sums are float32.
 
-    A row of y has the same bits whatever other rows there are.
+    Every sum has one order: a row of y has the same bits whatever other rows there are.
 
     Parameters
     ----------
     x : Tensor, bfloat16, (M, K), contiguous, on the weight's device
         1 to ``MAX_ROWS`` rows; K a multiple of 8.
+    bias : Tensor, bfloat16, (N,), contiguous, on the weight's device
+        Added in float32, before the one rounding.
 
     Returns
     -------
@@ -54,7 +56,8 @@ def w12_gemm_sm120(x: Tensor, weight: DeviceW12) -> Tensor:
         The kernels are not built, hold no code for the device, or the launch failed.
     """
     check_rows(x, weight.shape, weight.records.device, MAX_ROWS)
-    y: Tensor = _product(x, *weight.parts, weight.shape[0])
+    check_bias(bias, weight.shape, weight.records.device)
+    y: Tensor = _product(x, *weight.parts, bias, weight.shape[0])
     return y
 
 
@@ -65,16 +68,17 @@ def _product(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
+    bias: Tensor | None,
     num_columns: int,
 ) -> Tensor:
     if not x.is_cuda:
         raise RuntimeError(f"w12_gemm_sm120: {x.device} is no CUDA device")
     out = x.new_empty(x.shape[0], num_columns)
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-    tensors = (records, bases, slots, escapes, x, out)
+    tensors = (records, bases, slots, escapes, x, bias, out)
     with torch.cuda.device(x.device):
         code = _function()(
-            *(tensor.data_ptr() for tensor in tensors),
+            *pointers(tensors),
             num_columns,
             x.shape[1],
             x.shape[0],
@@ -92,6 +96,7 @@ def _(
     bases: Tensor,
     slots: Tensor,
     escapes: Tensor,
+    bias: Tensor | None,
     num_columns: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
@@ -100,5 +105,5 @@ def _(
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_gemm_sm120
-    function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+    function.argtypes = [ctypes.c_void_p] * 7 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function

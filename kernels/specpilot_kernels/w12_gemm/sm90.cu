@@ -121,16 +121,12 @@ cudaError_t run(Kernel kernel, int split, int warps, const Device& d, const Argu
   if (kernel == kSplit) {
     if (args.m <= 8) return split > 2 ? ring<8, 1, 3, 3>(d, args, split, s) : ring<8, 1, 5, 2>(d, args, split, s);
     if (args.m <= 16) return split > 2 ? ring<16, 1, 3, 3>(d, args, split, s) : ring<16, 1, 5, 2>(d, args, split, s);
-    if (args.m <= 32) {
-      if (is_alone) return ring<32, 1, 6, 1>(d, args, split, s);
-      return split > 1 ? ring<32, 1, 4, 2>(d, args, split, s) : ring<32, 1, 5, 2>(d, args, 1, s);
+    if (is_alone) {
+      if (args.m <= 32) return ring<32, 1, 6, 1>(d, args, split, s);
+      return args.m <= 48 ? ring<48, 1, 6, 1>(d, args, split, s) : ring<64, 1, 6, 1>(d, args, split, s);
     }
-    if (args.m <= 48) {
-      if (is_alone) return ring<48, 1, 6, 1>(d, args, split, s);
-      return split > 1 ? ring<48, 2, 5, 1>(d, args, split, s) : ring<48, 1, 4, 2>(d, args, 1, s);
-    }
-    if (is_alone) return ring<64, 1, 6, 1>(d, args, split, s);
-    return split > 1 ? ring<64, 2, 5, 1>(d, args, split, s) : ring<64, 1, 4, 2>(d, args, 1, s);
+    if (args.m <= 32) return split > 1 ? ring<32, 1, 4, 2>(d, args, split, s) : ring<32, 1, 5, 2>(d, args, 1, s);
+    return args.m <= 48 ? ring<48, 1, 4, 2>(d, args, split, s) : ring<64, 1, 4, 2>(d, args, split, s);
   }
   if (args.m <= 8) return ring<8, 1, 4, 2, true>(d, args, 1, s);
   if (args.m <= 16) return ring<16, 1, 4, 2, true>(d, args, 1, s);
@@ -142,10 +138,10 @@ cudaError_t run(Kernel kernel, int split, int warps, const Device& d, const Argu
 }  // namespace
 
 // plan: the kernel, plus 16 times the number of blocks that share the same rows' columns, plus 256 times the warps of a block
-// (of few rows). partials has room for 2 * multiprocessors * 64 * 128 numbers, flags for 2 * multiprocessors, all zero.
+// (of few rows). bias: n numbers, or null. partials has room for 2 * multiprocessors * 64 * 128 numbers, flags for 2 * multiprocessors, all zero.
 // Returns a cudaError_t.
 extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes, const void* x,
-                                       void* y, void* partials, void* flags, int n, int k, int m, int plan, void* stream) {
+                                       const void* bias, void* y, void* partials, void* flags, int n, int k, int m, int plan, void* stream) {
   const int kernel = plan % 16, split = plan / 16 % 16, warps = plan / 256;
   Arguments args{};
   args.records = static_cast<const uint4*>(records);
@@ -153,6 +149,7 @@ extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, c
   args.slots = static_cast<const uint2*>(slots);
   args.escapes = static_cast<const uint32_t*>(escapes);
   args.x = static_cast<const __nv_bfloat16*>(x);
+  args.bias = static_cast<const __nv_bfloat16*>(bias);
   args.y = static_cast<__nv_bfloat16*>(y);
   args.partials = static_cast<float4*>(partials);
   args.flags = static_cast<int*>(flags);
