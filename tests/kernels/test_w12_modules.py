@@ -145,7 +145,7 @@ def test_the_example_gives_equal_tokens_on_the_cpu(monkeypatch: pytest.MonkeyPat
 
 
 @needs_gpu
-@pytest.mark.parametrize("rows", [1, 64, 65])
+@pytest.mark.parametrize("rows", [1, 64, 65, 128, 129])
 def test_layers_on_a_gpu(rows: int) -> None:
     layer = nn.Linear(640, 1000, bias=False, dtype=torch.bfloat16, device="cuda")
     x = torch.randn(rows, 640, device="cuda").bfloat16()

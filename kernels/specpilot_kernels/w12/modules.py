@@ -16,6 +16,9 @@ from specpilot_kernels.w12_gemm.ops import MAX_ROWS, w12_gemm
 __all__ = ["ConversionReport", "Selection", "W12Linear", "convert_"]
 
 _PARTS = ("records", "bases", "slots", "escapes")
+_MOST_ROWS_IN_PASSES = 128
+"""Up to here products of 64 rows each are faster than decoding, on an H200 by 1.2 to 1.6 times
+(``kernels/bench/bench_w12_many_rows.py``); from 160 to 256 on it is the other way."""
 _TILE_ROWS = 8192
 """Rows of W decoded at once where x has many rows: 64 to 280 MB for usual K."""
 _MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn"})
@@ -26,9 +29,9 @@ Selection = Literal["all", "mlp"] | Callable[[str, nn.Linear], bool]
 class W12Linear(nn.Module):
     """``y = x W^T + bias`` with exactly the BF16 weights of the layer it is made of.
 
-    On a CUDA device up to 64 rows of x go through :func:`specpilot_kernels.w12_gemm.w12_gemm`; more rows, and every
-    other device, decode tiles of W and multiply those. The encoded weight stands in buffers, so ``to``, ``state_dict``
-    and graphs work; it has no gradient.
+    On a CUDA device up to 128 rows of x go through :func:`specpilot_kernels.w12_gemm.w12_gemm`, 64 at a time; more
+    rows, and every other device, decode tiles of W and multiply those. The encoded weight stands in buffers, so ``to``,
+    ``state_dict`` and graphs work; it has no gradient.
 
     Parameters
     ----------
@@ -57,8 +60,9 @@ class W12Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x : bfloat16, (..., in_features) -> (..., out_features)."""
         rows = x.reshape(-1, self.in_features)
-        if x.is_cuda and len(rows) <= MAX_ROWS and self.in_features % 8 == 0:
-            y = w12_gemm(rows.contiguous(), self.encoded, self.bias)
+        if x.is_cuda and 0 < len(rows) <= _MOST_ROWS_IN_PASSES and self.in_features % 8 == 0:
+            passes = [w12_gemm(some, self.encoded, self.bias) for some in rows.contiguous().split(MAX_ROWS)]
+            y = passes[0] if len(passes) == 1 else torch.cat(passes)
         else:
             weight, step = self.encoded, _TILE_ROWS
             tiles = []
