@@ -1,38 +1,66 @@
-// The decode source of the quantised products, compiled for the host: a record's words to BF16 bits in the order of slots.
+// What the kernels read of a weight's records, as they find and decode it, compiled for the host: BF16 bits, record by
+// record (row tile by row tile), in the order of slots.
 #include <cstdint>
+#include <cstring>
 
-#include "q_decode.cuh"
+#include "record_formats.cuh"
 
 namespace {
-template <class Decode>
-void each_fragment(uint16_t* out, Decode decode) {
-  for (int thread = 0; thread < 256; ++thread)
-    for (int step = 0; step < 4; ++step) {
-      uint32_t words[4];
-      decode(thread, step, words);
-      for (int i = 0; i < 8; ++i) out[32 * thread + 8 * step + i] = uint16_t(words[i >> 1] >> (16 * (i & 1)));
+struct HostWords {
+  const unsigned char* at;
+  template <class T>
+  T read(int bytes) const {
+    T words;
+    std::memcpy(&words, at + bytes, sizeof words);
+    return words;
+  }
+  uint4 read16(int bytes) const { return read<uint4>(bytes); }
+  uint2 read8(int bytes) const { return read<uint2>(bytes); }
+};
+
+void load_row(formats::BasePairs& row, const uint8_t* bases, int n) { row.load(bases + n); }
+void load_row(formats::Scales&, const uint8_t*, int) {}
+
+// shared: a copy of what is read of a record, as the ring has it; else where the records lie.
+template <class Format>
+void decode(const unsigned char* records, const uint8_t* bases, int row_tiles, int column_tiles, bool shared, uint16_t* out) {
+  const w12::RecordOrder order = w12::record_order(row_tiles, column_tiles);
+  for (int row = 0; row < row_tiles; ++row)
+    for (int column = 0; column < column_tiles; ++column, out += w12::kRecordRows * w12::kRecordColumns) {
+      const unsigned char* const record = records + order.record(row, column) * Format::kStride;
+      unsigned char stage[Format::kBytes];
+      constexpr int kPiece = Format::kBytes / Format::kPieces;
+      for (int i = 0; i < Format::kPieces; ++i) std::memcpy(stage + i * kPiece, record + i * (Format::kStride / Format::kPieces), kPiece);
+      for (int thread = 0; thread < 256; ++thread) {
+        const int warp = thread / 32, lane = thread % 32;
+        const unsigned char* const first = shared ? stage + warp * Format::kWarpBytes : record + warp * Format::kWarpStride;
+        typename Format::Words words;
+        Format::load(words, HostWords{first + 16 * lane}, lane);
+        typename Format::Row of_rows;
+        load_row(of_rows, bases, w12::kRecordRows * row + 16 * warp + lane / 4);
+        of_rows.look();
+        for (int step = 0; step < 4; ++step) {
+          uint32_t four[4];
+          Format::fragment(words, step, of_rows, four);
+          for (int i = 0; i < 8; ++i) out[32 * thread + 8 * step + i] = uint16_t(four[i >> 1] >> (16 * (i & 1)));
+        }
+      }
     }
 }
 }  // namespace
 
-extern "C" void decode_int8(const uint32_t* words, uint16_t* out) {
-  each_fragment(out, [&](int thread, int step, uint32_t* four) {
-    q::decode_int8(words[4 * thread + step], words[1024 + 4 * thread + step], four);
-  });
-}
+#define DECODE(NAME, FORMAT)                                                                                                   \
+  extern "C" void NAME(const unsigned char* records, const uint8_t* bases, int row_tiles, int column_tiles, int shared, uint16_t* out) { \
+    decode<formats::FORMAT>(records, bases, row_tiles, column_tiles, shared, out);                                             \
+  }
+DECODE(decode_w12, W12)
+DECODE(decode_view, View)
+DECODE(decode_int8, Int8)
+DECODE(decode_int6, Int6)
 
-extern "C" void decode_int6(const uint32_t* words, uint16_t* out) {
-  each_fragment(out, [&](int thread, int step, uint32_t* four) {
-    const uint32_t low = words[4 * thread + step], high = words[1024 + 2 * thread + step / 2];
-    if (step & 1) q::decode_int6<1>(low, high, four);
-    else q::decode_int6<0>(low, high, four);
-  });
-}
-
-extern "C" void decode_view(const uint32_t* planes, const uint8_t* bases, uint16_t* out) {
-  each_fragment(out, [&](int thread, int step, uint32_t* four) {
-    const int row = 16 * (thread >> 5) + (thread >> 2 & 7), at = 4 * thread + step;
-    const uint32_t low = w12::base_pair(bases[row]), high = w12::base_pair(bases[row + 8]);
-    q::decode_view(planes[at], planes[1024 + at], low, high, !low || !high, four);
-  });
+// Of rows n and n + 8 of so many: their scales times 1.
+extern "C" void scales_of(const float* scales, int n, int num_rows, float out[2]) {
+  formats::Scales row;
+  row.load(scales, n, num_rows);
+  out[0] = row.result(0, 1), out[1] = row.result(1, 1);
 }

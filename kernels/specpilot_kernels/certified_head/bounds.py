@@ -24,6 +24,7 @@ from torch import Tensor
 from specpilot_kernels.q_gemm.layout import DeviceQ, pack_integers
 from specpilot_kernels.q_gemm.quantise import quantise_rows
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
+from specpilot_kernels.w12.device_order import in_device_order
 from specpilot_kernels.w12.layout import RECORD_ROWS
 
 __all__ = ["DeviceHead", "build_head", "gamma"]
@@ -100,7 +101,7 @@ def build_head(weight: Tensor) -> DeviceHead:
         largest = torch.stack([largest, *(norm.max() for norm in norms)]).max()
     all_scales = torch.cat(scales)
     floors = (1 + all_scales.double()) * weight.shape[1] * _SMALLEST
-    copy = DeviceQ(exact.shape, 8, torch.cat(records), all_scales)
+    copy = DeviceQ(exact.shape, 8, in_device_order(torch.cat(records), exact.shape), all_scales)
     return DeviceHead(exact, copy, _up(torch.cat(bounds)), _up(floors), float(largest) * _UP)
 
 

@@ -59,6 +59,13 @@ __device__ __forceinline__ uint2 read8(uint32_t from) {
   return v;
 }
 
+// Shared memory as a place to load words from (record_formats.cuh).
+struct SharedWords {
+  uint32_t at;
+  __device__ __forceinline__ uint4 read16(int bytes) const { return ptx::read16(at + bytes); }
+  __device__ __forceinline__ uint2 read8(int bytes) const { return ptx::read8(at + bytes); }
+};
+
 // 16 or 8 bytes to shared memory, by the way; then commit, and wait until no more than PENDING groups are on their way.
 __device__ __forceinline__ void copy16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

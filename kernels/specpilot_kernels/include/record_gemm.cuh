@@ -1,4 +1,5 @@
-// y = x W^T for few rows of x by mma.sync, for every form of a weight's records, on sm_90 and sm_120.
+// y = x W^T for few rows of x by mma.sync, on sm_90 and sm_120: W12 products on sm_120, the certified head's two on sm_90,
+// whose results are not numbers of y.
 //
 // A block has FRAGMENTS * 128 rows of W and one of `splits` parts of K; the blocks of a cluster have the parts of the same
 // rows. One warp copies, eight multiply: it fills a ring in shared memory with bulk copies (the records of the rows, their
@@ -11,6 +12,7 @@
 #pragma once
 #include <cuda_bf16.h>
 
+#include "ptx.cuh"
 #include "record_formats.cuh"
 #include "record_order.cuh"
 #include "record_slots.cuh"
@@ -29,10 +31,9 @@ struct Arguments {
   int n, m, k_tiles, row_tiles, splits;
 };
 
-// INT8 and INT6 records lie row tile by row tile.
 inline Arguments arguments(const void* records, int n, int k, int m, int splits) {
   const int k_tiles = (k + w12::kRecordColumns - 1) / w12::kRecordColumns, row_tiles = (n + w12::kRecordRows - 1) / w12::kRecordRows;
-  return {static_cast<const unsigned char*>(records), nullptr, nullptr, nullptr, {row_tiles, k_tiles, 0}, n, m, k_tiles, row_tiles, splits};
+  return {static_cast<const unsigned char*>(records), nullptr, nullptr, nullptr, w12::record_order(row_tiles, k_tiles), n, m, k_tiles, row_tiles, splits};
 }
 
 inline Arguments w12_arguments(const void* records, const void* bases, const void* slots, const void* escapes, int n, int k, int m,
@@ -40,7 +41,6 @@ inline Arguments w12_arguments(const void* records, const void* bases, const voi
   Arguments args = arguments(records, n, k, m, splits);
   args.bases = static_cast<const uint8_t*>(bases), args.slots = static_cast<const uint2*>(slots);
   args.escapes = static_cast<const uint32_t*>(escapes);
-  args.order = w12::record_order(args.row_tiles, args.k_tiles);
   return args;
 }
 
@@ -87,8 +87,8 @@ __device__ __forceinline__ void half_stage(float (&sums)[FRAGMENTS][N / 8][4], c
   uint32_t a[FRAGMENTS][2][4];
 #pragma unroll
   for (int f = 0; f < FRAGMENTS; ++f) {
-    Format::template fragment<2 * HALF>(words[f], rows[f], a[f][0]);
-    Format::template fragment<2 * HALF + 1>(words[f], rows[f], a[f][1]);
+    Format::fragment(words[f], 2 * HALF, rows[f], a[f][0]);
+    Format::fragment(words[f], 2 * HALF + 1, rows[f], a[f][1]);
     if constexpr (Format::kHasEscapes)
       patch<HALF>(a[f], slots[f], args.escapes, lane, words_at + Format::kWarpBytes * f, words_at + Format::kWarpBytes * f + formats::kWarpPlane);
   }
@@ -114,6 +114,7 @@ template <class Format, int N, int FRAGMENTS, int STAGES, int BLOCKS, class Outp
 __global__ void __launch_bounds__(kThreads, BLOCKS)
     kernel(const Arguments args, const Output output, const __grid_constant__ CUtensorMap x_map) {
   using S = Stage<Format, N, FRAGMENTS>;
+  static_assert(Format::kPieces == 1, "records are read whole");
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ uint64_t barriers[2 * STAGES];  // full, empty
   __shared__ __align__(16) uint2 slots[Format::kHasEscapes ? STAGES : 1][FRAGMENTS * kWarps];
@@ -131,10 +132,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
     ptx::tile_copy(at + S::kRecords, &x_map, column * w12::kRecordColumns, 0, barrier);
     for (int f = 0; f < present; ++f) {
       const int64_t record = args.order.record(tile * FRAGMENTS + f, column);
-      constexpr int kPiece = Format::kBytes / Format::kPieces, kApart = Format::kStride / Format::kPieces;
-#pragma unroll
-      for (int i = 0; i < Format::kPieces; ++i)
-        ptx::bulk_copy(at + f * Format::kBytes + i * kPiece, args.records + record * Format::kStride + i * kApart, kPiece, barrier);
+      ptx::bulk_copy(at + f * Format::kBytes, args.records + record * Format::kBytes, Format::kBytes, barrier);
       if constexpr (Format::kHasEscapes)
         ptx::bulk_copy(ptx::shared_address(&slots[stage][f * kWarps]), args.slots + record * kWarps, 8 * kWarps, barrier);
     }
@@ -164,7 +162,8 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
     typename Format::Row rows[FRAGMENTS];
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f)
-      rows[f].load(args.bases + (is_present ? row_tile : 0) * w12::kRecordRows + 16 * (first + f) + lane / 4);
+      if constexpr (Format::kHasEscapes)
+        rows[f].load(args.bases + (is_present ? row_tile : 0) * w12::kRecordRows + 16 * (first + f) + lane / 4);
     int stage = 0, parity = 0;
 #pragma unroll 1
     for (int column = begin; column < end; ++column) {
@@ -174,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
       uint2 found[FRAGMENTS];
 #pragma unroll
       for (int f = 0; f < FRAGMENTS; ++f) {
-        words[f] = Format::read(at + offset, 32 * (first + f) + lane);
+        Format::load(words[f], ptx::SharedWords{at + offset + Format::kWarpBytes * (first + f) + 16 * lane}, lane);
         found[f] = Format::kHasEscapes && is_present ? slots[Format::kHasEscapes ? stage : 0][warp * FRAGMENTS + f]
                                                      : make_uint2(w12::kNoEscape, w12::kNoEscape);
       }
@@ -240,15 +239,6 @@ struct Plain : EachNumber<Plain> {
     if (n >= args.n || m >= args.m) return;
     if (bias) sum += __bfloat162float(bias[n]);
     y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
-  }
-};
-
-// y times the scale of its row of W.
-struct Scaled : EachNumber<Scaled> {
-  __nv_bfloat16* y;
-  const float* scales;
-  __device__ __forceinline__ void put(int n, int m, float sum, const Arguments& args) const {
-    if (n < args.n && m < args.m) y[int64_t(m) * args.n + n] = __float2bfloat16_rn(scales[n] * sum);
   }
 };
 

@@ -1,9 +1,10 @@
 """INT8 and INT6 copies of a weight where a GPU reads them: the one home of their bits.
 
-Integers q of a weight (N, K), with W[n, k] about ``scales[n] * q[n, k]``, lie in records of 128 rows x 64 columns, row
-tile by row tile, columns ascending. Where a number lies among threads t, steps s, registers r and halves h of a record
-is what :mod:`specpilot_kernels.w12.layout` says. Words have 32 bits, little endian; the two numbers of a register stand
-side by side in a word (h = 1 in the upper half), which is rotated right and put into a word of a plane.
+Integers q of a weight (N, K), with W[n, k] about ``scales[n] * q[n, k]``, lie in records of 128 rows x 64 columns, in
+the order of :mod:`specpilot_kernels.w12.device_order`. Where a number lies among threads t, steps s, registers r and
+halves h of a record is what :mod:`specpilot_kernels.w12.layout` says. Words have 32 bits, little endian; the two
+numbers of a register stand side by side in a word (h = 1 in the upper half), which is rotated right and put into a word
+of a plane. Each of a record's eight warps has its words of the planes together, plane after plane, as W12 on devices.
 
 **INT8**, 8,192 bytes. A number is sign and magnitude, bit 15 and bits 6..0 (mask 0x807F807F). Plane 0 has registers 0
 and 1, plane 1 registers 2 and 3, the odd one rotated right by 8: word 4 t + s of a plane of 1,024.
@@ -13,6 +14,8 @@ word 4 t + s, its upper two (mask 0x00300030) in a plane of 512 words, word 2 t 
 4 r + 2 (s & 1).
 
 **Padding** up to whole records is 0.
+
+The layout is of devices alone: no file has it.
 """
 
 from __future__ import annotations
@@ -23,14 +26,18 @@ import torch
 from torch import Tensor
 
 from specpilot_kernels.q_weights.layout import NumBits
-from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS, num_records
+from specpilot_kernels.w12.device_order import WARPS, in_file_order
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS
 from specpilot_kernels.w12.words import as_int32, by_slot, from_slot, rotate_right
 
-__all__ = ["MASKS", "WORDS_OF", "DeviceQ", "check_records", "pack_integers", "unpack_integers"]
+__all__ = ["MASKS", "PLANE_WORDS", "DeviceQ", "pack_integers", "unpack_integers"]
 
 MASKS = {"int8": 0x807F807F, "int6_low": 0x000F000F, "int6_high": 0x00300030}
-WORDS_OF: dict[NumBits, int] = {8: 2 * RECORD_WORDS, 6: RECORD_WORDS * 3 // 2}
-"""32-bit words of a record."""
+PLANE_WORDS: dict[NumBits, tuple[int, int]] = {
+    8: (RECORD_WORDS, RECORD_WORDS),
+    6: (RECORD_WORDS, RECORD_WORDS // 2),
+}
+"""32-bit words of a record's planes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +65,13 @@ class DeviceQ:
 
 
 def pack_integers(integers: Tensor, num_bits: NumBits) -> Tensor:
-    """int8 (N, K), any device -> records, int32 (records, words)."""
+    """int8 (N, K), any device -> records, int32 (records, words), row tile by row tile, columns ascending."""
     slots = by_slot(integers.to(torch.int64)).view(-1, RECORD_WORDS, 4, 2)  # word 4 t + s, register, half
     if num_bits == 8:
         numbers = slots.abs() | (slots < 0).long() << 15
         pairs = numbers[..., 0] | numbers[..., 1] << 16
         planes = [pairs[..., 2 * p] | rotate_right(pairs[..., 2 * p + 1], 8) for p in (0, 1)]
-        return as_int32(torch.cat(planes, 1))
+        return _warps_together(planes)
     numbers = slots + 32
     pairs = numbers[..., 0] | numbers[..., 1] << 16
     low, high = torch.zeros_like(pairs[..., 0]), torch.zeros_like(pairs[..., 0])
@@ -74,19 +81,22 @@ def pack_integers(integers: Tensor, num_bits: NumBits) -> Tensor:
             here = pairs[:, odd::2, register]
             low[:, odd::2] |= rotate_right(here & MASKS["int6_low"], count)
             high[:, odd::2] |= rotate_right(here & MASKS["int6_high"], count)
-    return as_int32(torch.cat((low, high[:, 0::2] | high[:, 1::2]), 1))
+    return _warps_together([low, high[:, 0::2] | high[:, 1::2]])
 
 
 def unpack_integers(weight: DeviceQ) -> Tensor:
     """The integers again, int8 (N, K)."""
-    words = weight.records.long() & 0xFFFFFFFF
-    pairs = torch.empty(len(words), RECORD_WORDS, 4, dtype=torch.int64, device=words.device)
+    records = in_file_order(weight.records, weight.shape).flatten(0, 1).long() & 0xFFFFFFFF
+    num_words = PLANE_WORDS[weight.num_bits]
+    of_warps = records.unflatten(1, (WARPS, -1)).split([words // WARPS for words in num_words], 2)
+    first, second = (plane.flatten(1) for plane in of_warps)
+    pairs = torch.empty(len(records), RECORD_WORDS, 4, dtype=torch.int64, device=records.device)
     if weight.num_bits == 8:
         for register in range(4):
-            plane = words[:, register // 2 * RECORD_WORDS :][:, :RECORD_WORDS]
+            plane = second if register // 2 else first
             pairs[..., register] = rotate_right(plane, 32 - 8 * (register & 1)) & MASKS["int8"]
     else:
-        low, high = words[:, :RECORD_WORDS], words[:, RECORD_WORDS:].repeat_interleave(2, 1)
+        low, high = first, second.repeat_interleave(2, 1)
         for register in range(4):
             for odd in (0, 1):
                 count = 32 - 4 * register - 2 * odd
@@ -95,14 +105,9 @@ def unpack_integers(weight: DeviceQ) -> Tensor:
                 )
     halves = torch.stack((pairs & 0xFFFF, pairs >> 16), -1)
     numbers = (halves & 127) * (1 - 2 * (halves >> 15)) if weight.num_bits == 8 else halves - 32
-    return from_slot(numbers.view(len(words), RECORD_ROWS * RECORD_COLUMNS), weight.shape).to(torch.int8)
+    return from_slot(numbers.view(len(records), RECORD_ROWS * RECORD_COLUMNS), weight.shape).to(torch.int8)
 
 
-def check_records(records: Tensor, shape: tuple[int, int], num_bits: NumBits) -> None:
-    """ValueError where records do not have the shape that a weight of ``shape`` has."""
-    row_tiles, column_tiles = num_records(shape)
-    expected = row_tiles * column_tiles, WORDS_OF[num_bits]
-    if records.dtype != torch.int32 or tuple(records.shape) != expected:
-        raise ValueError(
-            f"records: got {records.dtype} {tuple(records.shape)}, expected torch.int32 {expected}"
-        )
+def _warps_together(planes: list[Tensor]) -> Tensor:
+    """Planes of records, (records, words) each, to what a device holds of them."""
+    return as_int32(torch.cat([plane.unflatten(1, (WARPS, -1)) for plane in planes], 2).flatten(1))

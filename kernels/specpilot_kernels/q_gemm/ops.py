@@ -13,30 +13,21 @@ from specpilot_kernels.device import require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.q_gemm.layout import DeviceQ
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12.layout import num_records
-from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
+from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows, pointers
+from specpilot_kernels.w12_gemm.plan import plan_product
+from specpilot_kernels.w12_gemm.workspace import workspace
 
-__all__ = ["MAX_ROWS", "plan_splits", "q_gemm", "w12_view_gemm"]
+__all__ = ["MAX_ROWS", "q_gemm", "w12_view_gemm"]
 
 MAX_ROWS = 32
-_BLOCKS = 288
-"""As many as leave few of an H200's places for blocks empty, three on each of 132 multiprocessors."""
-_MAX_SPLITS = 7
-
-
-def plan_splits(shape: tuple[int, int]) -> int:
-    """In how many parts the columns of a weight (N, K) are summed, from measurements on an H200.
-
-    It does not depend on the rows of x, and neither do the bits of y.
-    """
-    row_tiles, column_tiles = num_records(shape)
-    return max(1, min(_MAX_SPLITS, column_tiles, _BLOCKS // row_tiles))
+"""Rows of x."""
 
 
 def q_gemm(x: Tensor, weight: DeviceQ) -> Tensor:
     """``y[m, n] = scales[n] * sum over k of x[m, k] * q[n, k]``: sums are float32, in one order.
 
-    A row of y has the same bits whatever other rows there are.
+    A row of y has the same bits in every call, on every device of as many multiprocessors, whatever other rows there
+    are, as long as their number is of the same class: 1 to 8, 9 to 16, 17 to 32.
 
     Parameters
     ----------
@@ -75,7 +66,7 @@ def w12_view_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
 @custom_op("specpilot::q_gemm", mutates_args=())
 def _q_product(x: Tensor, records: Tensor, scales: Tensor, num_bits: int) -> Tensor:
     out = x.new_empty(x.shape[0], len(scales))
-    _launch("q_gemm", x, out, num_bits, records.data_ptr(), scales.data_ptr())
+    _launch("q_gemm", x, out, num_bits, *pointers((records, scales)))
     return out
 
 
@@ -94,8 +85,7 @@ def _view_product(
     num_columns: int,
 ) -> Tensor:
     out = x.new_empty(x.shape[0], num_columns)
-    parts = (records, bases, slots, escapes)
-    _launch("w12_view_gemm", x, out, *(part.data_ptr() for part in parts))
+    _launch("w12_view_gemm", x, out, *pointers((records, bases, slots, escapes)))
     return out
 
 
@@ -111,18 +101,18 @@ def _(
     return x.new_empty(x.shape[0], num_columns)
 
 
-def _launch(name: str, x: Tensor, out: Tensor, *first: int) -> None:
+def _launch(name: str, x: Tensor, out: Tensor, *first: int | None) -> None:
     require_hopper(name, x.device)
     shape = out.shape[1], x.shape[1]
+    stream = torch.cuda.current_stream(x.device).cuda_stream
     with torch.cuda.device(x.device):
         code = _function(name)(
             *first,
-            x.data_ptr(),
-            out.data_ptr(),
+            *pointers((x, out, *workspace(x.device.index, stream))),
             *shape,
             x.shape[0],
-            plan_splits(shape),
-            torch.cuda.current_stream(x.device).cuda_stream,
+            plan_product(x.shape[0], shape).code,
+            stream,
         )
     check_launch(code, name, x, shape[0])
 
@@ -131,6 +121,6 @@ def _launch(name: str, x: Tensor, out: Tensor, *first: int) -> None:
 def _function(name: str) -> ctypes._NamedFuncPointer:
     function: ctypes._NamedFuncPointer = getattr(load_library(), f"specpilot_{name}_sm90")
     pointer, integer = ctypes.c_void_p, ctypes.c_int
-    first: list[type] = [integer, *[pointer] * 4] if name == "q_gemm" else [pointer] * 6
+    first: list[type] = [integer, *[pointer] * 6] if name == "q_gemm" else [pointer] * 8
     function.argtypes = [*first, *[integer] * 4, pointer]
     return function

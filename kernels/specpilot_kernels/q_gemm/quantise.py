@@ -8,6 +8,7 @@ from torch import Tensor
 from specpilot_kernels.q_gemm.layout import DeviceQ, pack_integers
 from specpilot_kernels.q_weights.layout import NUM_BITS, NumBits
 from specpilot_kernels.q_weights.reference import LARGEST, SHARES
+from specpilot_kernels.w12.device_order import in_device_order
 from specpilot_kernels.w12.layout import RECORD_ROWS
 
 __all__ = ["quantise_on_device", "quantise_rows"]
@@ -42,7 +43,8 @@ def quantise_on_device(weight: Tensor, num_bits: NumBits) -> DeviceQ:
         integers, part = quantise_rows(weight[first : first + _ROWS_AT_ONCE], num_bits)
         records.append(pack_integers(integers, num_bits))
         scales.append(part)
-    return DeviceQ((weight.shape[0], weight.shape[1]), num_bits, torch.cat(records), torch.cat(scales))
+    shape = weight.shape[0], weight.shape[1]
+    return DeviceQ(shape, num_bits, in_device_order(torch.cat(records), shape), torch.cat(scales))
 
 
 def quantise_rows(weight: Tensor, num_bits: NumBits) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,8 @@
 // and their sums meet in the first block's shared memory. Many small blocks, plain loads and little code: what such a
 // matrix loses, it loses before the first load, after the last, and where one multiprocessor has more blocks than another.
 //
-// A warp loads its own 48 bytes a lane and record to registers, two records ahead, and its own columns of x to shared
-// memory; it waits for its own copies alone. K is a multiple of 64.
+// A warp loads its own words of a record to registers (of W12 48 bytes a lane), two records or more ahead, and its own
+// columns of x to shared memory; it waits for its own copies alone. K is a multiple of 64.
 #pragma once
 #include "fragments.cuh"
 
@@ -14,18 +14,19 @@ __device__ __forceinline__ void copy_x(uint32_t to, const void* from) {
 }
 
 // T: groups of 8 rows of x. SPLIT: blocks of the cluster.
-template <int T, int WARPS, int SPLIT>
+template <class Format, int T, int WARPS, int SPLIT>
 struct FewRows {
-  static constexpr int kThreads = 32 * WARPS, kAhead = 2;
+  static constexpr int kThreads = 32 * WARPS, kAhead = Format::kAhead;
   static constexpr int kStage = 1024 * T;  // of x
-  static constexpr int kWarp = kAhead * kStage + kPatchBytes;
+  static constexpr int kWarp = kAhead * kStage + (Format::kHasEscapes ? kPatchBytes : 0);
   static constexpr int kSums = 16 * 8 * T;  // numbers a warp leaves
   static constexpr int kBytes = WARPS * kWarp + SPLIT * WARPS * 4 * kSums;
 };
 
-template <int T, int WARPS, int BLOCKS, int SPLIT>
-__global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Arguments args) {
-  using F = FewRows<T, WARPS, SPLIT>;
+template <class Format, int T, int WARPS, int BLOCKS, int SPLIT>
+__global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arguments args) {
+  using F = FewRows<Format, T, WARPS, SPLIT>;
+  static_assert(BLOCKS * (F::kBytes + 1024 + 16) <= kSharedBytes);
   constexpr int kAhead = F::kAhead, kStep = SPLIT * WARPS;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ uint64_t sums_are_here;
@@ -42,16 +43,16 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
     if (i + lane < count) word = load_slot(args.slots + (first + (i + lane) * step) * kWarpsOfRecord + slice);
     return word;
   };
-  const uint2 first_words = load_slots(0);
-  const uint8_t* const bases = args.bases + 16 * sixteen + lane / 4;
-  const uint32_t low = base_pair(__ldg(bases)), high = base_pair(__ldg(bases + 8));
+  uint2 first_words;
+  if constexpr (Format::kHasEscapes) first_words = load_slots(0);
+  typename Format::Row row;
+  load_row(row, args, 16 * sixteen + lane / 4);
 
-  const uint4* weights = args.records + first * (kRecordWords / 4) + 3 * (kWarpWords / 4) * slice + lane;
-  uint4 held[kAhead][3];
-  auto load = [&](uint4 (&planes)[3]) {
-#pragma unroll
-    for (int p = 0; p < 3; ++p) planes[p] = load_weights(weights + p * (kWarpWords / 4));
-    weights += step * (kRecordWords / 4);
+  const uint4* weights = args.records + first * (Format::kStride / 16) + Format::kWarpStride / 16 * slice + lane;
+  typename Format::Words held[kAhead];
+  auto load = [&](typename Format::Words& words) {
+    Format::load(words, GlobalWords{weights}, lane);
+    weights += step * (Format::kStride / 16);
   };
 #pragma unroll
   for (int d = 0; d < kAhead; ++d)
@@ -87,7 +88,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
     ptx::commit_copies();
   }
   Slots slots;
-  slots.look(first_words, args);
+  if constexpr (Format::kHasEscapes) slots.look(first_words, args);
+  row.look();
   float sums[2][T][4] = {};  // even and odd steps apart, so that products wait less for each other
   const uint32_t x_from = mine + 128 * (lane & 7) + ((lane >> 3 ^ lane & 7) << 4);
 
@@ -98,9 +100,10 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
       const int i = base + d;
       if (i >= count) break;
       uint32_t a[4][4];
-      decode_record(a, held[d], low, high);
+      decode_record<Format>(a, held[d], row);
       if (i + kAhead < count) load(held[d]);
-      if (slots.any(i)) patch(a, slots.of(i), args, lane, room);
+      if constexpr (Format::kHasEscapes)
+        if (slots.any(i)) patch(a, slots.of(i), args, lane, room);
       ptx::await_copies<kAhead - 1>();
       __syncwarp();
 #pragma unroll
@@ -116,9 +119,11 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
       if (i + kAhead < count) copy(d);
       ptx::commit_copies();
     }
-    if ((base + kAhead) % 32 == 0 && base + kAhead < count) slots.look(load_slots(base + kAhead), args);
+    if constexpr (Format::kHasEscapes) {
+      static_assert(32 % kAhead == 0);
+      if ((base + kAhead) % 32 == 0 && base + kAhead < count) slots.look(load_slots(base + kAhead), args);
+    }
   }
-  static_assert(32 % kAhead == 0);
   ptx::await_copies<0>();
 
   // [warp][t][lane][4] in the first block; then every number is the sum over warps, in their order.
@@ -147,7 +152,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) w12_few_rows(const Argumen
     float sum = out[e];
 #pragma unroll
     for (int w = 1; w < kStep; ++w) sum += out[w * F::kSums + e];
-    put(args, 16 * sixteen + of_lane / 4 + 8 * (i >> 1), 8 * t + 2 * (of_lane & 3) + (i & 1), sum);
+    put(args, 16 * sixteen + of_lane / 4 + 8 * (i >> 1), 8 * t + 2 * (of_lane & 3) + (i & 1), of(row, of_lane).result(i >> 1, sum));
   }
 }
 

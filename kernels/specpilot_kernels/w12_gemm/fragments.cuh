@@ -1,9 +1,11 @@
-// What the kernels of the W12 product on Hopper share: operands, copies, products, and escapes in registers.
+// What the kernels of products on Hopper share, for every form of records: operands, copies, products, and escapes in
+// registers.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include "../include/ptx.cuh"
+#include "../include/record_formats.cuh"
 #include "../include/record_order.cuh"
 #include "../include/record_slots.cuh"
 
@@ -12,11 +14,12 @@ namespace w12 {
 constexpr int kWarpsOfRecord = 8;  // of 16 rows each
 constexpr int kRecordBytes = 4 * kRecordWords;
 constexpr int kRowBytes = 2 * kRecordColumns;  // of x, in one record's columns
+constexpr int kSharedBytes = 228 * 1024;       // of a multiprocessor; 1,024 of them go with every block
 constexpr uint32_t kAll = 0xFFFFFFFFu;
 
 struct Arguments {
   const uint4* records;
-  const uint8_t* bases;
+  const uint8_t* bases;     // of W12 and its view, as the two below
   const uint2* slots;       // record_slots.cuh
   const uint32_t* escapes;  // all of them
   const __nv_bfloat16* x;
@@ -27,6 +30,7 @@ struct Arguments {
   int n, k, m, k_tiles, row_tiles;
   RecordOrder order;
   int each, longer;  // of a stream: units of a block, and how many first blocks have one more
+  const float* scales;  // of integers; n of them
 
   __device__ __forceinline__ int start(int block) const { return each * block + min(block, longer); }
 };
@@ -51,6 +55,27 @@ __device__ __forceinline__ uint4 load_weights(const uint4* p) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
+__device__ __forceinline__ uint2 load_weights(const uint2* p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
+// Where a lane's words are (record_formats.cuh).
+struct GlobalWords {
+  const uint4* at;
+  __device__ __forceinline__ uint4 read16(int bytes) const { return load_weights(at + bytes / 16); }
+  __device__ __forceinline__ uint2 read8(int bytes) const { return load_weights(reinterpret_cast<const uint2*>(at) + bytes / 8); }
+};
+
+// What a thread knows of rows n and n + 8 of W.
+__device__ __forceinline__ void load_row(formats::BasePairs& row, const Arguments& args, int n) { row.load(args.bases + n); }
+__device__ __forceinline__ void load_row(formats::Scales& row, const Arguments& args, int n) { row.load(args.scales, n, args.n); }
+// The same of another lane; all lanes ask. Nothing of it is needed for results of W12.
+__device__ __forceinline__ formats::BasePairs of(const formats::BasePairs& row, int) { return row; }
+__device__ __forceinline__ formats::Scales of(const formats::Scales& row, int lane) {
+  return {__shfl_sync(kAll, row.low, lane), __shfl_sync(kAll, row.high, lane)};
+}
 
 // B of steps 2 half and 2 half + 1 from 8 rows of x, 128 bytes a row, 16-byte pieces exchanged as the 128-byte swizzle of
 // tensor maps does it.
@@ -58,13 +83,11 @@ __device__ __forceinline__ void read_x(uint32_t (&b)[4], uint32_t rows, int lane
   ptx::read_fragments(b, rows + 128 * (lane & 7) + (((4 * half + (lane >> 3)) ^ (lane & 7)) << 4));
 }
 
-__device__ __forceinline__ uint32_t word_of(const uint4& v, int s) { return s == 0 ? v.x : s == 1 ? v.y : s == 2 ? v.z : v.w; }
-
 // All four steps of a record: rows g and g + 8 of 16, 64 columns.
-__device__ __forceinline__ void decode_record(uint32_t (&a)[4][4], const uint4 (&planes)[3], uint32_t low, uint32_t high) {
+template <class Format>
+__device__ __forceinline__ void decode_record(uint32_t (&a)[4][4], const typename Format::Words& words, const typename Format::Row& row) {
 #pragma unroll
-  for (int s = 0; s < 4; ++s)
-    decode_fragment(word_of(planes[0], s), word_of(planes[1], s), word_of(planes[2], s), low, high, a[s]);
+  for (int s = 0; s < 4; ++s) Format::fragment(words, s, row, a[s]);
 }
 
 __device__ __forceinline__ uint2 load_slot(const uint2* from) {

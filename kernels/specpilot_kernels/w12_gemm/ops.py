@@ -12,14 +12,14 @@ from torch.library import custom_op
 from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device, require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12.layout import RECORD_ROWS
 from specpilot_kernels.w12_gemm.arguments import check_bias, check_launch, check_rows, pointers
 from specpilot_kernels.w12_gemm.plan import plan_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
+from specpilot_kernels.w12_gemm.workspace import MOST_ROWS, workspace
 
 __all__ = ["MAX_ROWS", "w12_gemm"]
 
-MAX_ROWS = 64
+MAX_ROWS = MOST_ROWS
 """Rows of x; for more, decode and multiply."""
 
 
@@ -75,7 +75,7 @@ def _product(
 ) -> Tensor:
     require_hopper("w12_gemm", x.device)
     stream = torch.cuda.current_stream(x.device)
-    partials, flags = _workspace(x.device.index, stream.cuda_stream)
+    partials, flags = workspace(x.device.index, stream.cuda_stream)
     out = x.new_empty(x.shape[0], num_columns)
     tensors = (records, bases, slots, escapes, x, bias, out, partials, flags)
     with torch.cuda.device(x.device):
@@ -116,13 +116,3 @@ def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_gemm_sm90
     function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function
-
-
-@functools.cache
-def _workspace(device_index: int, stream: int) -> tuple[Tensor, Tensor]:
-    """Partial sums and flags, which are zero between launches; one of each for every stream, on which launches follow
-    each other."""
-    device = torch.device("cuda", device_index)
-    num_blocks = 2 * torch.cuda.get_device_properties(device).multi_processor_count
-    partials = torch.empty(num_blocks, MAX_ROWS, RECORD_ROWS, dtype=torch.float32, device=device)
-    return partials, torch.zeros(num_blocks, dtype=torch.int32, device=device)

@@ -1,4 +1,5 @@
-"""Which of the sm90 kernels multiplies, a pure function of the shape: measurements on an H200 (NOTES.md) as rules."""
+"""Which of the sm90 kernels multiplies, a pure function of the shape, for every form of records: measurements of W12 on
+an H200 (NOTES.md) as rules."""
 
 from __future__ import annotations
 

@@ -31,6 +31,14 @@ __device__ __forceinline__ void start_barriers(uint32_t full, int num_consumers,
   }
 }
 
+template <class Format>
+__device__ __forceinline__ void copy_record(uint32_t to, const uint4* from, uint32_t barrier) {
+#pragma unroll
+  for (int i = 0; i < Format::kPieces; ++i)
+    ptx::bulk_copy(to + i * (Format::kBytes / Format::kPieces), from + i * (Format::kStride / Format::kPieces / 16),
+                   Format::kBytes / Format::kPieces, barrier);
+}
+
 // Fours of all sources that a block of a cluster gets at most: every rank gets `slots` from each.
 constexpr int kMostRanks = 8;
 __host__ __device__ constexpr int num_slots(int fours, int ranks) { return (fours + ranks - 1) / ranks; }
@@ -41,13 +49,13 @@ constexpr int most_slots(int fours) {
   return most;
 }
 
-template <int N, int TILES, int STAGES, int BLOCKS>
+template <class Format, int N, int TILES, int STAGES, int BLOCKS>
 struct Ring {
   static_assert(2 * STAGES <= 32);
   static constexpr int kWarps = kWarpsOfRecord * TILES, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
-  static constexpr int kWeights = TILES * kRecordBytes;
+  static constexpr int kWeights = TILES * Format::kBytes;
   static constexpr int kStage = kWeights + N * kRowBytes;  // multiples of 1,024, as the swizzle of x wants
-  static constexpr int kBytes = STAGES * kStage + kWarps * kPatchBytes;
+  static constexpr int kBytes = STAGES * kStage + (Format::kHasEscapes ? kWarps * kPatchBytes : 0);
   static constexpr int kFours = N / 8;  // of numbers, that a thread has
   // A cluster's sums have a place of their own where that fits, else that of the ring once all have read it.
   static constexpr int kMostBytes = (227 * 1024) / BLOCKS - 1024 - 8 * (2 * STAGES + 1);
@@ -59,10 +67,10 @@ struct Ring {
   static int bytes(int ranks) { return kBytes + (kHasBox && ranks > 1 ? 16 * kConsumers * ranks * num_slots(kFours, ranks) : 0); }
 };
 
-template <int N, int TILES, int STAGES, int BLOCKS, bool STREAM>
-__global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOCKS)
-    w12_ring(const Arguments args, const __grid_constant__ CUtensorMap x_map) {
-  using R = Ring<N, TILES, STAGES, BLOCKS>;
+template <class Format, int N, int TILES, int STAGES, int BLOCKS, bool STREAM>
+__global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThreads, BLOCKS)
+    ring_product(const Arguments args, const __grid_constant__ CUtensorMap x_map) {
+  using R = Ring<Format, N, TILES, STAGES, BLOCKS>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ uint64_t barriers[2 * STAGES + 1];  // full, empty, sums
   constexpr bool kByWarps = N <= 16;
@@ -112,7 +120,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
       ptx::barrier_expect(barrier, R::kStage);
 #pragma unroll
       for (int j = 0; j < TILES; ++j)
-        ptx::bulk_copy(at + j * kRecordBytes, args.records + record_of(group, j, column) * (kRecordWords / 4), kRecordBytes, barrier);
+        copy_record<Format>(at + j * Format::kBytes, args.records + record_of(group, j, column) * (Format::kStride / 16), barrier);
       // Rows and columns outside x arrive as zeros.
       ptx::tile_copy(at + R::kWeights, &x_map, column * kRecordColumns, 0, barrier);
       next_stage();
@@ -140,14 +148,14 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
 
   const int in_group = warp / kWarpsOfRecord, slice = warp % kWarpsOfRecord;
   const uint32_t room = ring + STAGES * R::kStage + warp * kPatchBytes;
-  const uint32_t my_weights = in_group * kRecordBytes + 12 * kWarpWords * slice + 16 * lane;
+  const uint32_t my_weights = in_group * Format::kBytes + Format::kWarpBytes * slice + 16 * lane;
   uint32_t stage = 0, parity = 0, at = ring;
   auto next_stage = [&] {
     at += R::kStage;
     if (++stage == STAGES) stage = 0, parity ^= 1, at = ring;
   };
 
-  // Slot words of the block's units, 32 at a time, the next 32 on their way; and the bases of the next group.
+  // Slot words of the block's units, 32 at a time, the next 32 on their way; and what is known of the next group's rows.
   uint2 next_words;
   auto load_slots = [&](int i) {
     next_words = make_uint2(kNoEscape, kNoEscape);
@@ -159,21 +167,21 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
     }
     next_words = load_slot(args.slots + record_of(group, in_group, column) * kWarpsOfRecord + slice);
   };
-  uint32_t next_low, next_high;
-  auto load_bases = [&](int group) {
-    const uint8_t* const b = args.bases + min(group * TILES + in_group, args.row_tiles - 1) * kRecordRows + 16 * slice + lane / 4;
-    next_low = base_pair(__ldg(b)), next_high = base_pair(__ldg(b + 8));
+  typename Format::Row row, next_row;
+  auto load_next_row = [&](int group) {
+    load_row(next_row, args, min(group * TILES + in_group, args.row_tiles - 1) * kRecordRows + 16 * slice + lane / 4);
   };
-  load_slots(0);
-  load_bases(last);
+  if constexpr (Format::kHasEscapes) load_slots(0);
+  load_next_row(last);
   Slots slots;
   float acc[N / 8][4];
   int done = 0;
 
   // The next `units` units, all of one group.
   auto run = [&](int group, int units) {
-    const uint32_t low = next_low, high = next_high;
-    if (STREAM && group > first) load_bases(group - 1);
+    row = next_row;
+    row.look();
+    if (STREAM && group > first) load_next_row(group - 1);
     float odd_sums[kByWarps ? N / 8 : 1][4] = {};  // even and odd steps apart, so that few products wait less for each other
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] = 0;
@@ -181,16 +189,16 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
 
     auto one = [&](int i, uint32_t (&a)[4][4]) {
       const int unit = done + i;
-      if ((unit & 31) == 0) {
+      if (Format::kHasEscapes && (unit & 31) == 0) {
         slots.look(next_words, args);
         load_slots(unit + 32);
       }
       ptx::barrier_wait(full + 8 * stage, parity);
-      uint4 planes[3];
-#pragma unroll
-      for (int p = 0; p < 3; ++p) planes[p] = ptx::read16(at + my_weights + 4 * kWarpWords * p);
-      decode_record(a, planes, low, high);
-      if (slots.any(unit)) patch(a, slots.of(unit), args, lane, room);
+      typename Format::Words words;
+      Format::load(words, ptx::SharedWords{at + my_weights}, lane);
+      decode_record<Format>(a, words, row);
+      if constexpr (Format::kHasEscapes)
+        if (slots.any(unit)) patch(a, slots.of(unit), args, lane, room);
       const uint32_t x = at + R::kWeights;
       if constexpr (kByWarps) {
 #pragma unroll
@@ -241,7 +249,7 @@ __global__ void __launch_bounds__(Ring<N, TILES, STAGES, BLOCKS>::kThreads, BLOC
   auto put_four = [&](int group, int t, const float (&v)[4]) {
     const int n = (group * R::kWarps + warp) * 16 + lane / 4, m = 8 * t + 2 * (lane & 3);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) put(args, n + 8 * (i >> 1), m + (i & 1), v[i]);
+    for (int i = 0; i < 4; ++i) put(args, n + 8 * (i >> 1), m + (i & 1), row.result(i >> 1, v[i]));
   };
 
   if constexpr (!STREAM) {
