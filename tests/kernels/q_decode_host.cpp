@@ -39,11 +39,10 @@ void decode(const unsigned char* records, const uint8_t* bases, int row_tiles, i
         typename Format::Row of_rows;
         load_row(of_rows, bases, w12::kRecordRows * row + 16 * warp + lane / 4);
         of_rows.look();
-        for (int step = 0; step < 4; ++step) {
-          uint32_t four[4];
-          Format::fragment(words, step, of_rows, four);
-          for (int i = 0; i < 8; ++i) out[32 * thread + 8 * step + i] = uint16_t(four[i >> 1] >> (16 * (i & 1)));
-        }
+        uint32_t steps[4][4];
+        for (int step = 0; step < 4; ++step) Format::fragment(words, step, of_rows, steps[step]);
+        of_rows.correct(steps);
+        for (int i = 0; i < 32; ++i) out[32 * thread + i] = uint16_t(steps[i >> 3][i >> 1 & 3] >> (16 * (i & 1)));
       }
     }
 }

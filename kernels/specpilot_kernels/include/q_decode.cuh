@@ -70,17 +70,18 @@ W12_HD uint32_t without_midpoint(uint32_t pair) {
   return pair;
 }
 
-// The four registers of a fragment, as w12::decode_fragment. has_zero_base: whether low or high may be 0, the same for a
-// warp, for such rows are few.
-W12_HD void decode_view(uint32_t a, uint32_t e, uint32_t low, uint32_t high, bool has_zero_base, uint32_t out[4]) {
+// The four registers of a fragment, as w12::decode_fragment, with midpoints everywhere.
+W12_HD void decode_view(uint32_t a, uint32_t e, uint32_t low, uint32_t high, uint32_t out[4]) {
   out[0] = view<0>(a, e, low);
   out[1] = view<1>(a, e, high);
   out[2] = view<2>(a, e, low);
   out[3] = view<3>(a, e, high);
-  if (has_zero_base) {
-    if (!low) out[0] = without_midpoint(out[0]), out[2] = without_midpoint(out[2]);
-    if (!high) out[1] = without_midpoint(out[1]), out[3] = without_midpoint(out[3]);
-  }
+}
+
+// What is still to do where low or high is 0.
+W12_HD void correct_view(uint32_t low, uint32_t high, uint32_t out[4]) {
+  if (!low) out[0] = without_midpoint(out[0]), out[2] = without_midpoint(out[2]);
+  if (!high) out[1] = without_midpoint(out[1]), out[3] = without_midpoint(out[3]);
 }
 
 // Sign and magnitude, 0 to 127: 128 + magnitude is its BF16 mantissa.

@@ -3,7 +3,8 @@
 //
 // A record has eight warps of 16 rows, whose words lie together (record_order.cuh). load reads those of a lane through a
 // Memory, whose read16 and read8 get 16 or 8 bytes so far from the lane's place: 16 bytes a lane from its warp's first.
-// Row is what a thread knows of its two rows of W, g and g + 8 of the 16; fragment gives the registers of step s.
+// Row is what a thread knows of its two rows of W, g and g + 8 of the 16; fragment gives the registers of step s, to
+// which correct adds, all steps at once, what few rows need.
 #pragma once
 #include "q_decode.cuh"
 #include "record_order.cuh"
@@ -31,16 +32,24 @@ struct BasePairs {
   uint32_t low, high;
   W12_HD void load(const uint8_t* bases) { low = w12::base_pair(read_constant(bases)), high = w12::base_pair(read_constant(bases + 8)); }
   W12_HD void look() {}  // waits for what was loaded, if there is something to find out
+  W12_HD void correct(uint32_t (&)[4][4]) const {}
   W12_HD float result(int, float sum) const { return sum; }
 };
 
 struct ViewBases : BasePairs {
-  bool has_zero;  // of the warp
+  bool has_zero;  // of the warp: one branch for all lanes, and mostly not taken
   W12_HD void look() {
     has_zero = !low || !high;
 #ifdef __CUDA_ARCH__
     has_zero = __any_sync(0xFFFFFFFFu, has_zero);
 #endif
+  }
+  W12_HD void correct(uint32_t (&steps)[4][4]) const {
+    if (!has_zero) return;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int s = 0; s < 4; ++s) q::correct_view(low, high, steps[s]);
   }
 };
 
@@ -52,6 +61,7 @@ struct Scales {
     low = read_constant(scales + (n < last ? n : last)), high = read_constant(scales + (n + 8 < last ? n + 8 : last));
   }
   W12_HD void look() {}
+  W12_HD void correct(uint32_t (&)[4][4]) const {}
   W12_HD float result(int is_high, float sum) const { return (is_high ? high : low) * sum; }
 };
 
@@ -91,7 +101,7 @@ struct View : Sizes<8 * w12::kPlaneWords, 4 * w12::kRecordWords> {
     for (int p = 0; p < 2; ++p) w.planes[p] = memory.read16(kWarpPlane * p);
   }
   static W12_HD void fragment(const Words& w, int s, const Row& row, uint32_t (&out)[4]) {
-    q::decode_view(word_of(w.planes[0], s), word_of(w.planes[1], s), row.low, row.high, row.has_zero, out);
+    q::decode_view(word_of(w.planes[0], s), word_of(w.planes[1], s), row.low, row.high, out);
   }
 };
 

@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arg
       uint32_t a[4][4];
       decode_record<Format>(a, held[d], row);
       if (i + kAhead < count) load(held[d]);
+      row.correct(a);
       if constexpr (Format::kHasEscapes)
         if (slots.any(i)) patch(a, slots.of(i), args, lane, room);
       ptx::await_copies<kAhead - 1>();

@@ -29,7 +29,7 @@ struct Arguments {
   int* flags;
   int n, k, m, k_tiles, row_tiles;
   RecordOrder order;
-  int each, longer;  // of a stream: units of a block, and how many first blocks have one more
+  int each, longer;  // of a stream: records of a block, and how many first blocks have one more
   const float* scales;  // of integers; n of them
 
   __device__ __forceinline__ int start(int block) const { return each * block + min(block, longer); }

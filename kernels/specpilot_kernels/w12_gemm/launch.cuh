@@ -92,18 +92,18 @@ cudaError_t few_rows(const Device& device, const Arguments& args, cudaStream_t s
 }
 
 // W12_STAGES: with records of W12, as measured; smaller ones fill the same memory.
-template <class Format, int N, int TILES, int W12_STAGES, int BLOCKS, bool STREAM = false>
+template <class Format, int N, int W12_STAGES, int BLOCKS, bool STREAM = false>
 cudaError_t ring(const Device& device, Arguments args, int split, cudaStream_t stream) {
-  constexpr int kX = N * kRowBytes / TILES, kStages = W12_STAGES * (kRecordBytes + kX) / (Format::kBytes + kX);
-  using R = Ring<Format, N, TILES, kStages, BLOCKS>;
-  constexpr auto kKernel = ring_product<Format, N, TILES, kStages, BLOCKS, STREAM>;
-  const int bytes = R::bytes(split), groups = (args.row_tiles + TILES - 1) / TILES;
+  constexpr int kX = N * kRowBytes, kStages = W12_STAGES * (kRecordBytes + kX) / (Format::kBytes + kX);
+  using R = Ring<Format, N, kStages, BLOCKS>;
+  constexpr auto kKernel = ring_product<Format, N, kStages, BLOCKS, STREAM>;
+  const int bytes = R::bytes(split);
   if (split > args.k_tiles) return cudaErrorInvalidValue;
   if (cudaError_t error = prepare<kKernel, R::kThreads, STREAM ? BLOCKS : 1>(device, bytes); error != cudaSuccess) return error;
   CUtensorMap map;
   if (cudaError_t error = map_of(args, N, &map); error != cudaSuccess) return error;
-  const int blocks = STREAM ? min(device.multiprocessors * BLOCKS, groups) : groups * split;
-  args.each = groups * args.k_tiles / blocks, args.longer = groups * args.k_tiles % blocks;
+  const int blocks = STREAM ? min(device.multiprocessors * BLOCKS, args.row_tiles) : args.row_tiles * split;
+  args.each = args.row_tiles * args.k_tiles / blocks, args.longer = args.row_tiles * args.k_tiles % blocks;
   return launch<kKernel>(blocks, R::kThreads, bytes, split, stream, args, map);
 }
 
@@ -121,23 +121,23 @@ cudaError_t run(Kernel kernel, int split, int warps, const Device& d, const Argu
     return warps == 8 ? few_rows<Format, 1, 8, 3>(d, args, s) : cudaErrorInvalidValue;
   }
   if (kernel == kSplit) {
-    if (args.m <= 8) return split > 2 ? ring<Format, 8, 1, 3, 3>(d, args, split, s) : ring<Format, 8, 1, 5, 2>(d, args, split, s);
-    if (args.m <= 16) return split > 2 ? ring<Format, 16, 1, 3, 3>(d, args, split, s) : ring<Format, 16, 1, 5, 2>(d, args, split, s);
+    if (args.m <= 8) return split > 2 ? ring<Format, 8, 3, 3>(d, args, split, s) : ring<Format, 8, 5, 2>(d, args, split, s);
+    if (args.m <= 16) return split > 2 ? ring<Format, 16, 3, 3>(d, args, split, s) : ring<Format, 16, 5, 2>(d, args, split, s);
     if (args.m <= 32) {
-      if (is_alone) return ring<Format, 32, 1, 6, 1>(d, args, split, s);
-      return split > 1 ? ring<Format, 32, 1, 4, 2>(d, args, split, s) : ring<Format, 32, 1, 5, 2>(d, args, 1, s);
+      if (is_alone) return ring<Format, 32, 6, 1>(d, args, split, s);
+      return split > 1 ? ring<Format, 32, 4, 2>(d, args, split, s) : ring<Format, 32, 5, 2>(d, args, 1, s);
     }
     if constexpr (MOST_ROWS > 32) {
-      if (is_alone) return args.m <= 48 ? ring<Format, 48, 1, 6, 1>(d, args, split, s) : ring<Format, 64, 1, 6, 1>(d, args, split, s);
-      return args.m <= 48 ? ring<Format, 48, 1, 4, 2>(d, args, split, s) : ring<Format, 64, 1, 4, 2>(d, args, split, s);
+      if (is_alone) return args.m <= 48 ? ring<Format, 48, 6, 1>(d, args, split, s) : ring<Format, 64, 6, 1>(d, args, split, s);
+      return args.m <= 48 ? ring<Format, 48, 4, 2>(d, args, split, s) : ring<Format, 64, 4, 2>(d, args, split, s);
     }
   } else {
-    if (args.m <= 8) return ring<Format, 8, 1, 4, 2, true>(d, args, 1, s);
-    if (args.m <= 16) return ring<Format, 16, 1, 4, 2, true>(d, args, 1, s);
+    if (args.m <= 8) return ring<Format, 8, 4, 2, true>(d, args, 1, s);
+    if (args.m <= 16) return ring<Format, 16, 4, 2, true>(d, args, 1, s);
     if (args.m <= 32)
-      return args.row_tiles < kManyRowTiles ? ring<Format, 32, 1, 4, 2, true>(d, args, 1, s) : ring<Format, 32, 1, 5, 2, true>(d, args, 1, s);
+      return args.row_tiles < kManyRowTiles ? ring<Format, 32, 4, 2, true>(d, args, 1, s) : ring<Format, 32, 5, 2, true>(d, args, 1, s);
     if constexpr (MOST_ROWS > 32)
-      return args.m <= 48 ? ring<Format, 48, 1, 4, 2, true>(d, args, 1, s) : ring<Format, 64, 1, 4, 2, true>(d, args, 1, s);
+      return args.m <= 48 ? ring<Format, 48, 4, 2, true>(d, args, 1, s) : ring<Format, 64, 4, 2, true>(d, args, 1, s);
   }
   return cudaErrorInvalidValue;
 }

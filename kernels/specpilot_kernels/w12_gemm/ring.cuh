@@ -1,13 +1,13 @@
-// More rows of x, and the largest matrices: one warp fills a ring in shared memory with bulk copies (the records of TILES
-// row tiles and the columns of x that belong to them, by a tensor map), the others, 16 rows of W each, decode and multiply:
+// More rows of x, and the largest matrices: one warp fills a ring in shared memory with bulk copies (the records of a
+// row tile and the columns of x that belong to them, by a tensor map), the others, 16 rows of W each, decode and multiply:
 // with mma.sync up to 16 rows of x, above by wgmma with the weights as register operand. Who multiplies waits for the
 // copies and for nothing else.
 //
-// A *unit* is a record's columns of a group of TILES row tiles. Two ways to share units out:
-// - Split: the blocks of a cluster take turns at the columns of one group; every block adds a part of the sums.
-// - Stream: all units, group by group, are shared out evenly among blocks that are all resident and no more than groups,
-//   so that at most two blocks have units of a group. A block first does those of the group that it begins and does not
-//   finish, and publishes these sums; the one that finishes the group gets them as one more load of its ring.
+// Two ways to share records out:
+// - Split: the blocks of a cluster take turns at the records of one row tile; every block adds a part of the sums.
+// - Stream: all records, row tile by row tile, are shared out evenly among blocks that are all resident and no more than
+//   row tiles, so that at most two blocks have records of one. A block first does those of the tile that it begins and does
+//   not finish, and publishes these sums; the one that finishes the tile gets them as one more load of its ring.
 // The order of every sum depends on the shape and the grid alone.
 #pragma once
 #include "fragments.cuh"
@@ -49,11 +49,11 @@ constexpr int most_slots(int fours) {
   return most;
 }
 
-template <class Format, int N, int TILES, int STAGES, int BLOCKS>
+template <class Format, int N, int STAGES, int BLOCKS>
 struct Ring {
   static_assert(2 * STAGES <= 32);
-  static constexpr int kWarps = kWarpsOfRecord * TILES, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
-  static constexpr int kWeights = TILES * Format::kBytes;
+  static constexpr int kWarps = kWarpsOfRecord, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
+  static constexpr int kWeights = Format::kBytes;
   static constexpr int kStage = kWeights + N * kRowBytes;  // multiples of 1,024, as the swizzle of x wants
   static constexpr int kBytes = STAGES * kStage + (Format::kHasEscapes ? kWarps * kPatchBytes : 0);
   static constexpr int kFours = N / 8;  // of numbers, that a thread has
@@ -67,10 +67,10 @@ struct Ring {
   static int bytes(int ranks) { return kBytes + (kHasBox && ranks > 1 ? 16 * kConsumers * ranks * num_slots(kFours, ranks) : 0); }
 };
 
-template <class Format, int N, int TILES, int STAGES, int BLOCKS, bool STREAM>
-__global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThreads, BLOCKS)
+template <class Format, int N, int STAGES, int BLOCKS, bool STREAM>
+__global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLOCKS)
     ring_product(const Arguments args, const __grid_constant__ CUtensorMap x_map) {
-  using R = Ring<Format, N, TILES, STAGES, BLOCKS>;
+  using R = Ring<Format, N, STAGES, BLOCKS>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ uint64_t barriers[2 * STAGES + 1];  // full, empty, sums
   constexpr bool kByWarps = N <= 16;
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
   // Its first use would otherwise wait for it.
   if (threadIdx.x == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
 
-  // The block's units: `count`, of which the first `length` belong to group `last`, from column `from` on. A stream goes
-  // from its last group to its first: what others wait for comes first, what waits for others last.
+  // The block's records: `count`, of which the first `length` belong to row tile `last`, from column `from` on. A stream goes
+  // from its last row tile to its first: what others wait for comes first, what waits for others last.
   int rank = 0, ranks = 1, first, last, from, length, count, first_from = 0;
   if constexpr (STREAM) {
     const int begin = args.start(blockIdx.x), end = args.start(blockIdx.x + 1);
@@ -93,7 +93,6 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
     asm("mov.u32 %0, %%clusterid.x;" : "=r"(last));
     first = last, from = rank, count = length = (args.k_tiles - rank + ranks - 1) / ranks;
   }
-  auto record_of = [&](int group, int j, int column) { return args.order.record(min(group * TILES + j, args.row_tiles - 1), column); };
 
   start_barriers<STAGES>(full, R::kWarps, R::kThreads, warp == R::kWarps);
   if constexpr (!STREAM) {
@@ -110,7 +109,7 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
 
   if (warp == R::kWarps) {
     if (lane) return;
-    int group = last, column = from, left = length, stage = 0, parity = 1;
+    int tile = last, column = from, left = length, stage = 0, parity = 1;
     auto next_stage = [&] {
       if (++stage == STAGES) stage = 0, parity ^= 1;
     };
@@ -118,14 +117,12 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
       ptx::barrier_wait(empty + 8 * stage, parity);
       const uint32_t at = ring + stage * R::kStage, barrier = full + 8 * stage;
       ptx::barrier_expect(barrier, R::kStage);
-#pragma unroll
-      for (int j = 0; j < TILES; ++j)
-        copy_record<Format>(at + j * Format::kBytes, args.records + record_of(group, j, column) * (Format::kStride / 16), barrier);
+      copy_record<Format>(at, args.records + args.order.record(tile, column) * (Format::kStride / 16), barrier);
       // Rows and columns outside x arrive as zeros.
       ptx::tile_copy(at + R::kWeights, &x_map, column * kRecordColumns, 0, barrier);
       next_stage();
       column += ranks;
-      if (STREAM && --left == 0) --group, column = group == first ? first_from : 0, left = args.k_tiles - column;
+      if (STREAM && --left == 0) --tile, column = tile == first ? first_from : 0, left = args.k_tiles - column;
     }
     if (STREAM && first_from) {
       const int other = int(blockIdx.x) - 1;
@@ -146,30 +143,29 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
     return;
   }
 
-  const int in_group = warp / kWarpsOfRecord, slice = warp % kWarpsOfRecord;
   const uint32_t room = ring + STAGES * R::kStage + warp * kPatchBytes;
-  const uint32_t my_weights = in_group * Format::kBytes + Format::kWarpBytes * slice + 16 * lane;
+  const uint32_t my_weights = Format::kWarpBytes * warp + 16 * lane;
   uint32_t stage = 0, parity = 0, at = ring;
   auto next_stage = [&] {
     at += R::kStage;
     if (++stage == STAGES) stage = 0, parity ^= 1, at = ring;
   };
 
-  // Slot words of the block's units, 32 at a time, the next 32 on their way; and what is known of the next group's rows.
+  // Slot words of the block's records, 32 at a time, the next 32 on their way; and what is known of the next tile's rows.
   uint2 next_words;
   auto load_slots = [&](int i) {
     next_words = make_uint2(kNoEscape, kNoEscape);
     if (i + lane >= count) return;
-    int group = last, column = from + (i + lane) * ranks;
+    int tile = last, column = from + (i + lane) * ranks;
     if (STREAM && i + lane >= length) {
       const int after = i + lane - length, down = after / args.k_tiles;
-      group = last - 1 - down, column = after - down * args.k_tiles + (group == first ? first_from : 0);
+      tile = last - 1 - down, column = after - down * args.k_tiles + (tile == first ? first_from : 0);
     }
-    next_words = load_slot(args.slots + record_of(group, in_group, column) * kWarpsOfRecord + slice);
+    next_words = load_slot(args.slots + args.order.record(tile, column) * kWarpsOfRecord + warp);
   };
   typename Format::Row row, next_row;
-  auto load_next_row = [&](int group) {
-    load_row(next_row, args, min(group * TILES + in_group, args.row_tiles - 1) * kRecordRows + 16 * slice + lane / 4);
+  auto load_next_row = [&](int tile) {
+    load_row(next_row, args, tile * kRecordRows + 16 * warp + lane / 4);
   };
   if constexpr (Format::kHasEscapes) load_slots(0);
   load_next_row(last);
@@ -177,28 +173,29 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
   float acc[N / 8][4];
   int done = 0;
 
-  // The next `units` units, all of one group.
-  auto run = [&](int group, int units) {
+  // The next `records` records, all of one row tile.
+  auto run = [&](int tile, int records) {
     row = next_row;
     row.look();
-    if (STREAM && group > first) load_next_row(group - 1);
+    if (STREAM && tile > first) load_next_row(tile - 1);
     float odd_sums[kByWarps ? N / 8 : 1][4] = {};  // even and odd steps apart, so that few products wait less for each other
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] = 0;
     uint32_t behind = 0;  // barrier of the stage whose products may still run
 
     auto one = [&](int i, uint32_t (&a)[4][4]) {
-      const int unit = done + i;
-      if (Format::kHasEscapes && (unit & 31) == 0) {
+      const int record = done + i;
+      if (Format::kHasEscapes && (record & 31) == 0) {
         slots.look(next_words, args);
-        load_slots(unit + 32);
+        load_slots(record + 32);
       }
       ptx::barrier_wait(full + 8 * stage, parity);
       typename Format::Words words;
       Format::load(words, ptx::SharedWords{at + my_weights}, lane);
       decode_record<Format>(a, words, row);
+      row.correct(a);
       if constexpr (Format::kHasEscapes)
-        if (slots.any(unit)) patch(a, slots.of(unit), args, lane, room);
+        if (slots.any(record)) patch(a, slots.of(record), args, lane, room);
       const uint32_t x = at + R::kWeights;
       if constexpr (kByWarps) {
 #pragma unroll
@@ -228,26 +225,26 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
     if constexpr (kByWarps) {
       uint32_t a[4][4];
 #pragma unroll 1
-      for (int i = 0; i < units; ++i) one(i, a);
+      for (int i = 0; i < records; ++i) one(i, a);
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) acc[i / 4][i % 4] += odd_sums[i / 4][i % 4];
     } else {
       uint32_t even[4][4], odd[4][4];  // one is written while the tensor cores read the other
 #pragma unroll 1
-      for (int i = 0; i < units; i += 2) {
+      for (int i = 0; i < records; i += 2) {
         one(i, even);
-        if (i + 1 == units) break;
+        if (i + 1 == records) break;
         one(i + 1, odd);
       }
       product_wait<0>();
       __syncwarp();
-      if (units && lane == 0) ptx::barrier_arrive(behind);
+      if (records && lane == 0) ptx::barrier_arrive(behind);
     }
-    done += units;
+    done += records;
   };
   // The four numbers t of the thread to y.
-  auto put_four = [&](int group, int t, const float (&v)[4]) {
-    const int n = (group * R::kWarps + warp) * 16 + lane / 4, m = 8 * t + 2 * (lane & 3);
+  auto put_four = [&](int tile, int t, const float (&v)[4]) {
+    const int n = (tile * R::kWarps + warp) * 16 + lane / 4, m = 8 * t + 2 * (lane & 3);
 #pragma unroll
     for (int i = 0; i < 4; ++i) put(args, n + 8 * (i >> 1), m + (i & 1), row.result(i >> 1, v[i]));
   };
@@ -290,10 +287,10 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
     }
   } else {
 #pragma unroll 1
-    for (int group = last; group >= first; --group) {
-      const int column = group == first ? first_from : 0, units = group == last ? length : args.k_tiles - column;
-      run(group, units);
-      if (column + units < args.k_tiles) {  // for the next block
+    for (int tile = last; tile >= first; --tile) {
+      const int column = tile == first ? first_from : 0, records = tile == last ? length : args.k_tiles - column;
+      run(tile, records);
+      if (column + records < args.k_tiles) {  // for the next block
         float4* const out = args.partials + int64_t(blockIdx.x) * R::kFours * R::kConsumers + threadIdx.x;
 #pragma unroll
         for (int t = 0; t < R::kFours; ++t) __stcg(out + t * R::kConsumers, make_float4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
@@ -318,7 +315,7 @@ __global__ void __launch_bounds__(Ring<Format, N, TILES, STAGES, BLOCKS>::kThrea
         }
       }
 #pragma unroll
-      for (int t = 0; t < R::kFours; ++t) put_four(group, t, acc[t]);
+      for (int t = 0; t < R::kFours; ++t) put_four(tile, t, acc[t]);
     }
   }
 }
