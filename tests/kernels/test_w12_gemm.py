@@ -217,6 +217,20 @@ def test_bias_is_added_before_the_one_rounding(
 
 
 @needs_gpu
+@pytest.mark.parametrize("rows", [8, 16, 32, 48, 64])
+@pytest.mark.parametrize("shape", [(34816, 1280), (34816, 328), (5120, 1280)])
+def test_no_sum_of_another_launch_is_taken(shape: tuple[int, int], rows: int) -> None:
+    """Launches with other rows of x in turns; blocks of the first two shapes give sums to each other."""
+    weight = encode_on_device(draw(shape, 8, device="cuda"))
+    inputs = [torch.randn(rows, shape[1], device="cuda").bfloat16() for _ in range(3)]
+    # What is left from a launch with the same rows would be right.
+    expected = [[w12_gemm(x, weight) for _ in range(3)][-1] for x in inputs]
+    assert not torch.equal(expected[0], expected[1])
+    for i in range(150):
+        assert torch.equal(w12_gemm(inputs[i % 3], weight), expected[i % 3])
+
+
+@needs_gpu
 @pytest.mark.parametrize("shape", [(5120, 6144), (5120, 17408), (14336, 5120), (100000, 5120)])
 def test_errors_and_bits_on_a_gpu(shape: tuple[int, int]) -> None:
     generator = torch.Generator("cuda").manual_seed(0)

@@ -7,7 +7,7 @@
 // - Split: the blocks of a cluster take turns at the records of one row tile; every block adds a part of the sums.
 // - Stream: all records, row tile by row tile, are shared out evenly among blocks that are all resident and no more than
 //   row tiles, so that at most two blocks have records of one. A block first does those of the tile that it begins and does
-//   not finish, and publishes these sums; the one that finishes the tile gets them as one more load of its ring.
+//   not finish, and publishes these sums; the one that finishes the tile adds them.
 // The order of every sum depends on the shape and the grid alone.
 #pragma once
 #include "fragments.cuh"
@@ -60,9 +60,6 @@ struct Ring {
   // A cluster's sums have a place of their own where that fits, else that of the ring once all have read it.
   static constexpr int kMostBytes = (227 * 1024) / BLOCKS - 1024 - 8 * (2 * STAGES + 1);
   static constexpr bool kHasBox = kBytes + 16 * kConsumers * most_slots(kFours) <= kMostBytes;
-  // Sums that another block published, in stages of the ring.
-  static constexpr int kParts = (16 * kFours * kConsumers + kStage - 1) / kStage, kPart = (kFours + kParts - 1) / kParts;
-  static_assert(16 * kPart * kConsumers <= kStage);
 
   static int bytes(int ranks) { return kBytes + (kHasBox && ranks > 1 ? 16 * kConsumers * ranks * num_slots(kFours, ranks) : 0); }
 };
@@ -123,22 +120,6 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
       next_stage();
       column += ranks;
       if (STREAM && --left == 0) --tile, column = tile == first ? first_from : 0, left = args.k_tiles - column;
-    }
-    if (STREAM && first_from) {
-      const int other = int(blockIdx.x) - 1;
-      int arrived;
-      do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(arrived) : "l"(args.flags + other) : "memory");
-      while (arrived < R::kWarps);
-      args.flags[other] = 0;
-      asm volatile("fence.proxy.async;" ::: "memory");  // the bulk copy sees what was acquired
-      const float4* const sums = args.partials + int64_t(other) * R::kFours * R::kConsumers;
-      for (int t = 0; t < R::kFours; t += R::kPart) {
-        const uint32_t bytes = 16 * R::kConsumers * min(R::kPart, R::kFours - t);
-        ptx::barrier_wait(empty + 8 * stage, parity);
-        ptx::barrier_expect(full + 8 * stage, bytes);
-        ptx::bulk_copy(ring + stage * R::kStage, sums + t * R::kConsumers, bytes, full + 8 * stage);
-        next_stage();
-      }
     }
     return;
   }
@@ -300,18 +281,20 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
         continue;
       }
       if (column) {  // of the block before
+        int* const arrived = args.flags + blockIdx.x - 1;
+        if (lane == 0) {
+          int count;
+          do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
+          while (count < R::kWarps);
+          // The last of the warps that have seen them all makes the flag zero again.
+          if (atomicAdd(arrived, 1) == 2 * R::kWarps - 1) *arrived = 0;
+        }
+        __syncwarp();
+        const float4* const sums = args.partials + int64_t(blockIdx.x - 1) * R::kFours * R::kConsumers + threadIdx.x;
 #pragma unroll
-        for (int part = 0; part < R::kFours; part += R::kPart) {
-          ptx::barrier_wait(full + 8 * stage, parity);
-#pragma unroll
-          for (int t = part; t < min(part + R::kPart, R::kFours); ++t) {
-            const uint4 four = ptx::read16(at + 16 * ((t - part) * R::kConsumers + threadIdx.x));
-            acc[t][0] += __uint_as_float(four.x), acc[t][1] += __uint_as_float(four.y);
-            acc[t][2] += __uint_as_float(four.z), acc[t][3] += __uint_as_float(four.w);
-          }
-          __syncwarp();
-          if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
-          next_stage();
+        for (int t = 0; t < R::kFours; ++t) {
+          const float4 v = __ldcg(sums + t * R::kConsumers);
+          acc[t][0] += v.x, acc[t][1] += v.y, acc[t][2] += v.z, acc[t][3] += v.w;
         }
       }
 #pragma unroll
