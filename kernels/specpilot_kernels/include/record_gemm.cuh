@@ -216,30 +216,32 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
   if (warp < kWarps) output.template put_all<N, FRAGMENTS>(tile, warp, lane, sums, args, shared);
 }
 
-// One number of y after the other.
-template <class Output>
-struct EachNumber {
+// y, BF16, (M, N).
+struct Plain {
+  __nv_bfloat16* y;
+  const __nv_bfloat16* bias = nullptr;  // of every column of y
+
+  __device__ __forceinline__ float bias_of(int n, const Arguments& args) const {
+    return bias && n < args.n ? __bfloat162float(bias[n]) : 0.0f;
+  }
+  __device__ __forceinline__ void write(int n, int m, float number, const Arguments& args) const {
+    if (n < args.n && m < args.m) y[int64_t(m) * args.n + n] = __float2bfloat16_rn(number);
+  }
+  __device__ __forceinline__ void put(int n, int m, float sum, const Arguments& args) const { write(n, m, sum + bias_of(n, args), args); }
+
   template <int N, int FRAGMENTS>
   __device__ __forceinline__ void put_all(int tile, int warp, int lane, const float (&sums)[FRAGMENTS][N / 8][4], const Arguments& args,
                                           unsigned char*) const {
 #pragma unroll
-    for (int f = 0; f < FRAGMENTS; ++f)
+    for (int f = 0; f < FRAGMENTS; ++f) {
+      // A thread's numbers of a fragment are of two rows of W: registers 0, 1 and 2, 3 of every four.
+      const float biases[2] = {bias_of(row_of<FRAGMENTS>(tile, warp, lane, f, 0), args), bias_of(row_of<FRAGMENTS>(tile, warp, lane, f, 2), args)};
 #pragma unroll
       for (int i = 0; i < N / 2; ++i)
-        static_cast<const Output*>(this)->put(row_of<FRAGMENTS>(tile, warp, lane, f, i), column_of(lane, i), sums[f][i / 4][i % 4], args);
+        write(row_of<FRAGMENTS>(tile, warp, lane, f, i), column_of(lane, i), sums[f][i / 4][i % 4] + biases[i >> 1 & 1], args);
+    }
   }
   __device__ __forceinline__ bool is_off() const { return false; }
-};
-
-// y, BF16, (M, N).
-struct Plain : EachNumber<Plain> {
-  __nv_bfloat16* y;
-  const __nv_bfloat16* bias = nullptr;  // of every column of y
-  __device__ __forceinline__ void put(int n, int m, float sum, const Arguments& args) const {
-    if (n >= args.n || m >= args.m) return;
-    if (bias) sum += __bfloat162float(bias[n]);
-    y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
-  }
 };
 
 template <class Format, int N, int FRAGMENTS, int STAGES, int BLOCKS, class Output>

@@ -153,7 +153,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arg
     float sum = out[e];
 #pragma unroll
     for (int w = 1; w < kStep; ++w) sum += out[w * F::kSums + e];
-    put(args, 16 * sixteen + of_lane / 4 + 8 * (i >> 1), 8 * t + 2 * (of_lane & 3) + (i & 1), of(row, of_lane).result(i >> 1, sum));
+    const int n = 16 * sixteen + of_lane / 4 + 8 * (i >> 1);
+    put(args, n, 8 * t + 2 * (of_lane & 3) + (i & 1), of(row, of_lane).result(i >> 1, sum) + bias_of(args, n));
   }
 }
 

@@ -147,11 +147,14 @@ __device__ __forceinline__ void patch(uint32_t (&a)[4][4], uint2 word, const Arg
   __syncwarp();
 }
 
+// What is added to a column of y.
+__device__ __forceinline__ float bias_of(const Arguments& args, int n) {
+  return args.bias && n < args.n ? __bfloat162float(args.bias[n]) : 0.0f;
+}
+
 // One number of y.
 __device__ __forceinline__ void put(const Arguments& args, int n, int m, float sum) {
-  if (n >= args.n || m >= args.m) return;
-  if (args.bias) sum += __bfloat162float(args.bias[n]);
-  args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
+  if (n < args.n && m < args.m) args.y[int64_t(m) * args.n + n] = __float2bfloat16_rn(sum);
 }
 
 // Four sums to another block of the cluster; its barrier counts their 16 bytes when they are there.

@@ -223,18 +223,24 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
     }
     done += records;
   };
-  // The four numbers t of the thread to y.
-  auto put_four = [&](int tile, int t, const float (&v)[4]) {
+  // The four numbers t of the thread to y; bias of its two columns.
+  auto put_four = [&](int tile, int t, const float (&v)[4], const float (&bias)[2]) {
     const int n = (tile * R::kWarps + warp) * 16 + lane / 4, m = 8 * t + 2 * (lane & 3);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) put(args, n + 8 * (i >> 1), m + (i & 1), row.result(i >> 1, v[i]));
+    for (int i = 0; i < 4; ++i) put(args, n + 8 * (i >> 1), m + (i & 1), row.result(i >> 1, v[i]) + bias[i >> 1]);
+  };
+  auto load_bias = [&](int tile, float (&bias)[2]) {
+    const int n = (tile * R::kWarps + warp) * 16 + lane / 4;
+    bias[0] = bias_of(args, n), bias[1] = bias_of(args, n + 8);
   };
 
   if constexpr (!STREAM) {
     run(last, count);
+    float bias[2];
+    load_bias(last, bias);
     if (ranks == 1) {
 #pragma unroll
-      for (int t = 0; t < R::kFours; ++t) put_four(last, t, acc[t]);
+      for (int t = 0; t < R::kFours; ++t) put_four(last, t, acc[t], bias);
       return;
     }
     // Fours t to block t % ranks, [source][slot][thread] there, which adds them, sources ascending.
@@ -264,7 +270,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
         if (r < ranks)
 #pragma unroll
           for (int i = 0; i < 4; ++i) v[0][i] += v[r][i];
-      put_four(last, t, v[0]);
+      put_four(last, t, v[0], bias);
     }
   } else {
 #pragma unroll 1
@@ -297,8 +303,10 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
           acc[t][0] += v.x, acc[t][1] += v.y, acc[t][2] += v.z, acc[t][3] += v.w;
         }
       }
+      float bias[2];
+      load_bias(tile, bias);
 #pragma unroll
-      for (int t = 0; t < R::kFours; ++t) put_four(tile, t, acc[t]);
+      for (int t = 0; t < R::kFours; ++t) put_four(tile, t, acc[t], bias);
     }
   }
 }
