@@ -57,11 +57,13 @@ def main(table: Path, picture: Path) -> None:
     with open(table, newline="", encoding="utf-8") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: int(row["rows"]))
     sizes = {row["shape"]: f"{row['n']} x {row['k']}" for row in rows}
-    gpu = f"{rows[0]['gpu']} at {rows[0]['sm_clock_mhz']} MHz"
+    title = (
+        f"{rows[0]['gpu']}: time of the best BF16 product of cuBLAS over time of the W12 product, Qwen3.8-27B"
+    )
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" width="930" height="350" font-family="sans-serif" font-size="12">',
         '<rect width="930" height="350" fill="#fff"/>',
-        f'<text x="60" y="24" font-size="15">W12 product on {gpu}: cuBLAS BF16 time over W12 time, Qwen3.8-27B</text>',
+        f'<text x="60" y="24" font-size="15">{title}</text>',
     ]
     for l2, left in zip(("cold", "warm"), LEFTS, strict=True):
         parts += draw_panel(rows, l2, left)
