@@ -26,8 +26,8 @@ __all__ = [
 
 FLUSH_BYTES = 256 * 2**20
 """Written before a call, so that it finds nothing of its own in the L2."""
-SLEEP_CYCLES = 300_000
-"""About 0.15 ms, in which the host queues a call and the events around it."""
+SLEEP_CYCLES = 600_000
+"""About 0.3 ms, in which the host queues a call and the events around it."""
 _RECORD_BYTES = 12288
 
 

@@ -24,7 +24,7 @@ from specpilot_kernels.certified_head.reference import (
 )
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12_gemm import w12_gemm
-from tests.kernels.w12_cases import draw, needs_gpu, one_hot
+from tests.kernels.w12_cases import ABOVE, draw, needs_gpu, one_hot
 
 
 def draw_head(shape: tuple[int, int], device: str = "cpu") -> tuple[Tensor, DeviceHead]:
@@ -130,7 +130,7 @@ def test_ids_are_the_full_heads(shape: tuple[int, int]) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("share_escaped", [0.001, 0.01])
-@pytest.mark.parametrize("shape", [(5000, 648), (20000, 648)])
+@pytest.mark.parametrize("shape", [(5000, 648), (20000, 648), (ABOVE, 136)])
 def test_escapes_lead(shape: tuple[int, int], share_escaped: float) -> None:
     """Unit rows of x, whose largest logits are escapes; both orders of records, escapes in slots and in lists."""
     weight, generator = draw(shape, share_escaped=0.0), torch.Generator().manual_seed(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,14 +27,13 @@ from specpilot_kernels.w12.device_order import (
     in_device_order,
     in_file_order,
     planes_together,
+    put_row_tiles,
     warps_together,
 )
 from specpilot_kernels.w12.layout import num_records, slot_of
 from tests.kernels.host_build import build_for_host
-from tests.kernels.w12_cases import draw
+from tests.kernels.w12_cases import ABOVE, draw
 
-ABOVE = 128 * MOST_TILES_IN_BANDS + 5
-"""Rows of one row tile more than lie in bands."""
 TWO_BANDS = 128 * BAND + 300
 SHAPES = [(1, 8), (63, 64), (129, 200), (300, 136), (TWO_BANDS, 136)]
 
@@ -120,9 +119,51 @@ def test_orders_are_each_others_inverse(shape: tuple[int, int]) -> None:
     for row, column in ((0, 0), (0, 1), (1, 0), (tiles[0] - 1, tiles[1] - 1)):
         assert ordered[device_record(shape, row, column)] == row * tiles[1] + column
     assert torch.equal(in_file_order(ordered, shape), indices.view(tiles))
+    # Some row tiles, from within a band into the next.
+    first, count = tiles[0] // 3, tiles[0] // 2 + 1
+    assert torch.equal(
+        in_file_order(ordered, shape, first, count), indices.view(tiles)[first : first + count]
+    )
+    changed = ordered.clone()
+    put_row_tiles(changed, -indices[first * tiles[1] : (first + count) * tiles[1]], shape, first)
+    is_in = (ordered >= first * tiles[1]) & (ordered < (first + count) * tiles[1])
+    assert torch.equal(changed, torch.where(is_in, -ordered, ordered)) and is_in.any()
     planes = torch.arange(2 * 3 * 1024).view(2, 3, 1024)
     assert torch.equal(planes_together(warps_together(planes)), planes)
     assert not torch.equal(warps_together(planes).flatten(), planes.flatten())
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (64, 0), (0, 0)])
+def test_weights_without_numbers(shape: tuple[int, int]) -> None:
+    weight = torch.empty(shape, dtype=torch.bfloat16)
+    device = encode_on_device(weight)
+    assert device.shape == shape and not len(device.records) and not len(device.escapes)
+    assert [part.shape for part in to_device(encode_w12(weight), "cpu").parts] == [
+        part.shape for part in device.parts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("records", lambda part: part.view(-1, 3, 1024), r"records: got torch.int32 \(9, 3, 1024\)"),
+        (
+            "records",
+            lambda part: part.transpose(1, 2).contiguous().transpose(1, 2),
+            "records: got torch.int32",
+        ),
+        ("bases", lambda part: part[:-1], r"expected contiguous torch.uint8 \(384,\)"),
+        ("slots", lambda part: part[..., 0].contiguous(), r"slots: got torch.int32 \(9, 8\)"),
+        ("slots", lambda part: part.to("meta"), "on meta, expected contiguous .* on cpu"),
+        ("escapes", lambda part: part.long(), "escapes: got torch.int64"),
+    ],
+)
+def test_parts_that_kernels_cannot_read_are_refused(
+    name: str, change: Callable[[Tensor], Tensor], message: str
+) -> None:
+    device = encode_on_device(draw((300, 136)))
+    with pytest.raises(ValueError, match=message):
+        replace(device, **{name: change(getattr(device, name))})  # type: ignore[arg-type]
 
 
 def several_escapes() -> Tensor:

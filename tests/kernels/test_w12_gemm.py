@@ -11,15 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from specpilot_kernels.device import SupportedDevice, query_device
-from specpilot_kernels.loader import BUILD_FOLDER, LIBRARY_NAME
 from specpilot_kernels.w12 import W12Weight, decode_w12, encode_w12
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
-from specpilot_kernels.w12.layout import MASKS, slot_of
+from specpilot_kernels.w12.layout import MASKS, num_records, slot_of
 from specpilot_kernels.w12_gemm import MAX_ROWS, Kernel, Plan, plan_product, w12_gemm, w12_gemm_reference
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 from tests.kernels.host_build import build_for_host
-from tests.kernels.w12_cases import FEW_AND_MANY, draw, one_hot, weight_through
+from tests.kernels.w12_cases import ABOVE, FEW_AND_MANY, draw, needs_hopper, one_hot, weight_through
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +102,46 @@ def test_plans_follow_the_shape(rows: int, shape: tuple[int, int], plan: Plan) -
     assert plan.code == plan.kernel + 16 * plan.split + 256 * plan.warps
 
 
+EVERY_KERNEL = [
+    (5120, 648),
+    (5120, 640),
+    (6144, 256),
+    (8192, 256),
+    (8192, 136),
+    (14336, 256),
+    (14336, 136),
+    (28672, 256),
+    (34816, 256),
+    (34816, 136),
+    (79000, 136),
+]
+
+
+def test_shapes_for_a_gpu_have_every_kernel() -> None:
+    """As ``launch.cuh`` tells them apart."""
+    found = set()
+    for shape in EVERY_KERNEL:
+        row_tiles = num_records(shape)[0]
+        for rows in (8, 16, 32, 48, 64):
+            plan = plan_product(rows, shape)
+            is_alone = row_tiles * plan.split <= 132 and plan.split <= 2
+            of_ring = plan.split > 2 if rows <= 16 else "alone" if is_alone else plan.split > 1
+            detail = {
+                Kernel.FEW_ROWS: (plan.split, plan.warps),
+                Kernel.SPLIT: of_ring,
+                Kernel.STREAM: row_tiles >= 600 and rows == 32,
+            }
+            found.add((rows, plan.kernel.name, detail[plan.kernel]))
+    few = {(8, (2, 4)), (8, (1, 4)), (8, (1, 6)), (8, (1, 8)), (16, (2, 4)), (16, (1, 6))}
+    assert found == {
+        *((rows, "FEW_ROWS", detail) for rows, detail in few),
+        *((rows, "SPLIT", is_shared) for rows in (8, 16) for is_shared in (False, True)),
+        *((rows, "SPLIT", detail) for rows in (32, 48, 64) for detail in ("alone", False, True)),
+        *((rows, "STREAM", False) for rows in (8, 16, 32, 48, 64)),
+        (32, "STREAM", True),
+    }
+
+
 def test_rows_of_one_class_have_one_plan() -> None:
     """So a row's sums keep their order whatever other rows there are."""
     for shape in ((5120, 6144), (300, 136), (1000, 5120), (40000, 5120), (248320, 5120)):
@@ -141,18 +179,6 @@ def test_a_cpu_is_refused_and_a_fake_tensor_is_not() -> None:
     assert w12_gemm(x, fake).shape == w12_gemm(x, fake, bias).shape == (2, 130)
 
 
-def _why_no_gpu() -> str:
-    found = query_device()
-    if not isinstance(found, SupportedDevice):
-        return found.reason
-    if found.arch != "sm90":
-        return f"{found.name} is {found.arch}; the product runs on sm90"
-    return "" if (BUILD_FOLDER / LIBRARY_NAME).is_file() else "the kernels are not built: make kernels"
-
-
-needs_gpu = pytest.mark.skipif(bool(_why_no_gpu()), reason=_why_no_gpu() or "-")
-
-
 @functools.cache
 def on_gpu(shape: tuple[int, int]) -> tuple[Tensor, DeviceW12]:
     """Drawn and encoded once, for all numbers of rows of x."""
@@ -161,7 +187,7 @@ def on_gpu(shape: tuple[int, int]) -> tuple[Tensor, DeviceW12]:
     return weight, encode_on_device(weight)
 
 
-@needs_gpu
+@needs_hopper
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17, 33, 48, 49, 64])
 @pytest.mark.parametrize("shape", [(5120, 640), (300, 136), (128, 64), (40000, 5120)])
 def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int) -> None:
@@ -173,7 +199,7 @@ def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int
     assert torch.equal(w12_gemm(x, encoded), weight[:, columns].T + 0.0)
 
 
-@needs_gpu
+@needs_hopper
 @pytest.mark.parametrize("rows", [8, 16, 32])
 def test_many_escapes_together_are_exact(rows: int) -> None:
     """A pruned block, rows of zeros, and numbers 20 binades apart in a row."""
@@ -188,10 +214,10 @@ def test_many_escapes_together_are_exact(rows: int) -> None:
     assert torch.equal(w12_gemm(x, encode_on_device(weight)), weight[:, columns].T + 0.0)
 
 
-@needs_gpu
+@needs_hopper
 @pytest.mark.parametrize("rows", [8, 16, 64])
 @pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
-@pytest.mark.parametrize("shape", [(300, 136), (300, 192), (17000, 136), (17000, 192)])
+@pytest.mark.parametrize("shape", [(300, 136), (300, 192), (17000, 136), (17000, 192), (ABOVE, 136)])
 def test_every_number_enters_the_product(shape: tuple[int, int], share_escaped: float, rows: int) -> None:
     """Both orders of records, whole and broken tiles of columns, slots of all kinds."""
     weight = draw(shape, 6, share_escaped=share_escaped, device="cuda")
@@ -199,7 +225,7 @@ def test_every_number_enters_the_product(shape: tuple[int, int], share_escaped: 
     assert torch.equal(weight_through(lambda x: w12_gemm(x, encoded), shape[1], rows), weight + 0.0)
 
 
-@needs_gpu
+@needs_hopper
 @pytest.mark.parametrize("product", [w12_gemm, w12_gemm_sm120])
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 32, 48, 64])
 @pytest.mark.parametrize("shape", [(300, 136), (5120, 640), (14336, 128), (40000, 128)])
@@ -216,11 +242,12 @@ def test_bias_is_added_before_the_one_rounding(
     assert not torch.equal(product(x, encoded), expected)
 
 
-@needs_gpu
+@needs_hopper
 @pytest.mark.parametrize("rows", [8, 16, 32, 48, 64])
-@pytest.mark.parametrize("shape", [(34816, 1280), (34816, 328), (5120, 1280)])
+@pytest.mark.parametrize("shape", [(34816, 1288), (34816, 328), (ABOVE, 328), (5120, 1280)])
 def test_no_sum_of_another_launch_is_taken(shape: tuple[int, int], rows: int) -> None:
-    """Launches with other rows of x in turns; blocks of the first two shapes give sums to each other."""
+    """Launches with other rows of x in turns; blocks of all shapes but the last give sums to the next block."""
+    assert (plan_product(rows, shape).kernel is Kernel.STREAM) == (shape[0] > 5120)
     weight = encode_on_device(draw(shape, 8, device="cuda"))
     inputs = [torch.randn(rows, shape[1], device="cuda").bfloat16() for _ in range(3)]
     # What is left from a launch with the same rows would be right.
@@ -230,7 +257,62 @@ def test_no_sum_of_another_launch_is_taken(shape: tuple[int, int], rows: int) ->
         assert torch.equal(w12_gemm(inputs[i % 3], weight), expected[i % 3])
 
 
-@needs_gpu
+@needs_hopper
+@pytest.mark.parametrize("shape", EVERY_KERNEL)
+def test_every_kernel_multiplies(shape: tuple[int, int]) -> None:
+    weight = draw(shape, 9, device="cuda")
+    encoded = encode_on_device(weight)
+    bias = torch.randn(shape[0], device="cuda").bfloat16()
+    for rows in (1, 8, 9, 16, 17, 32, 33, 48, 49, 64):
+        x, columns = (part.cuda() for part in one_hot(rows, shape[1], rows))
+        assert torch.equal(w12_gemm(x, encoded), weight[:, columns].T + 0.0)
+        x = torch.randn(rows, shape[1], device="cuda").bfloat16()
+        truth = x.double() @ weight.double().T
+        error, bound = ((y.double() - truth).norm() for y in (w12_gemm(x, encoded), x @ weight.T))
+        assert error <= 1.05 * bound
+        truth += bias.double()
+        biased, rounded = (
+            (y.double() - truth).norm() for y in (w12_gemm(x, encoded, bias), truth.bfloat16())
+        )
+        assert biased <= 1.05 * rounded + 1e-6 * truth.norm()
+
+
+@needs_hopper
+@pytest.mark.parametrize("rows", [8, 32])
+def test_graphs_of_one_capture_stream(rows: int) -> None:
+    """The second is replayed alone, then both at once on streams of their own."""
+    weight = encode_on_device(draw((34816, 1288), 10, device="cuda"))
+    inputs = [torch.randn(rows, 1288, device="cuda").bfloat16() for _ in range(2)]
+    expected = [w12_gemm(x, weight) for x in inputs]
+    graphs, captured = [torch.cuda.CUDAGraph() for _ in inputs], []
+    for graph, x in zip(graphs, inputs, strict=True):
+        with torch.cuda.graph(graph):
+            captured.append(w12_gemm(x, weight))
+    graphs[1].replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured[1], expected[1])
+    streams = [torch.cuda.Stream() for _ in inputs]
+    for _ in range(100):
+        for y in captured:
+            y.fill_(float("nan"))
+        torch.cuda.synchronize()
+        for graph, stream in zip(graphs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(y, right) for y, right in zip(captured, expected, strict=True))
+
+
+@needs_hopper
+@pytest.mark.parametrize("rows", [1, 8, 64])
+def test_rows_that_begin_anywhere(rows: int) -> None:
+    weight = encode_on_device(draw((300, 640), 11, device="cuda"))
+    memory = torch.randn(rows * 640 + 1, device="cuda").bfloat16()
+    x = memory[1:].view(rows, 640)
+    assert x.data_ptr() % 16 and torch.equal(w12_gemm(x, weight), w12_gemm(x.clone(), weight))
+
+
+@needs_hopper
 @pytest.mark.parametrize("shape", [(5120, 6144), (5120, 17408), (14336, 5120), (100000, 5120)])
 def test_errors_and_bits_on_a_gpu(shape: tuple[int, int]) -> None:
     generator = torch.Generator("cuda").manual_seed(0)

@@ -13,7 +13,7 @@ import torch
 import specpilot_kernels
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
 from specpilot_kernels.w12_gemm.sm120 import MAX_ROWS, plan_splits, w12_gemm_sm120
-from tests.kernels.w12_cases import FEW_AND_MANY, draw, needs_gpu, one_hot, weight_through
+from tests.kernels.w12_cases import ABOVE, FEW_AND_MANY, draw, needs_gpu, one_hot, weight_through
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_one_hot_rows_give_the_weights_columns(shape: tuple[int, int], rows: int
 
 @needs_gpu
 @pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
-@pytest.mark.parametrize("shape", [(300, 136), (17000, 136)])
+@pytest.mark.parametrize("shape", [(300, 136), (17000, 136), (ABOVE, 136)])
 def test_every_number_enters_the_product(shape: tuple[int, int], share_escaped: float) -> None:
     """Both orders of records, slots of all kinds."""
     weight = draw(shape, 6, share_escaped=share_escaped, device="cuda")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from specpilot_kernels.w12 import W12Linear, convert_, encode_w12
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device, to_device
 from specpilot_kernels.w12.device_decode import decode_on_device, decode_rows
-from tests.kernels.w12_cases import FEW_AND_MANY, draw, needs_gpu
+from tests.kernels.w12_cases import ABOVE, FEW_AND_MANY, draw, needs_gpu
 
 SHAPES = [(1, 8), (63, 64), (129, 200), (300, 136)]
 
@@ -59,11 +59,11 @@ def test_decoding_where_the_weight_is_gives_its_bits(shape: tuple[int, int], sha
     assert not torch.equal(decode_on_device(encoded).view(torch.int16), weight.view(torch.int16))
 
 
-@pytest.mark.parametrize("shape", [(300, 136), (17000, 72)])
+@pytest.mark.parametrize("shape", [(300, 136), (17000, 72), (ABOVE, 8)])
 def test_some_rows(shape: tuple[int, int]) -> None:
     weight = draw(shape, 5, share_escaped=FEW_AND_MANY[0])
     encoded = to_device(encode_w12(weight), "cpu")
-    for first, count in ((128, 100), (256, 44)):
+    for first, count in ((128, 100), (256, 44), (0, shape[0])):
         assert torch.equal(decode_rows(encoded, first, count), weight[first : first + count])
 
 
@@ -127,6 +127,27 @@ def test_state_and_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"records", "bases", "slots", "escapes", "bias"} == set(swapped.state_dict())
 
 
+def test_a_state_dict_brings_its_own_escapes() -> None:
+    layers = [nn.Linear(72, 300).bfloat16() for _ in range(2)]
+    with torch.no_grad():
+        layers[0].weight[5] = 0.0
+        layers[0].weight[5, 5] = 1.0
+    first, second = (W12Linear(layer) for layer in layers)
+    assert len(first.escapes) > len(second.escapes)
+    second.load_state_dict(first.state_dict())
+    x = torch.randn(3, 72).bfloat16()
+    assert torch.equal(second(x), first(x))
+
+
+def test_a_state_dict_of_an_earlier_version_is_refused() -> None:
+    layer = W12Linear(nn.Linear(72, 300).bfloat16())
+    state = layer.state_dict() | {"record_starts": torch.zeros(7, dtype=torch.int32)}
+    with pytest.raises(
+        RuntimeError, match=r"records: got the form of an earlier version.*make it anew from BF16"
+    ):
+        nn.ModuleDict({"a": layer}).load_state_dict({f"a.{name}": part for name, part in state.items()})
+
+
 def load_example() -> ModuleType:
     path = Path(__file__).parents[2] / "kernels" / "examples" / "llama_decode.py"
     spec = importlib.util.spec_from_file_location("llama_decode", path)
@@ -145,11 +166,14 @@ def test_the_example_gives_equal_tokens_on_the_cpu(monkeypatch: pytest.MonkeyPat
 
 
 @needs_gpu
+@pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 64, 65, 128, 129])
-def test_layers_on_a_gpu(rows: int) -> None:
-    layer = nn.Linear(640, 1000, bias=False, dtype=torch.bfloat16, device="cuda")
+def test_layers_on_a_gpu(rows: int, has_bias: bool) -> None:
+    layer = nn.Linear(640, 1000, bias=has_bias, dtype=torch.bfloat16, device="cuda").requires_grad_(False)
     x = torch.randn(rows, 640, device="cuda").bfloat16()
     expected = x.double() @ layer.weight.double().T
+    if has_bias:
+        expected += layer.bias.double()
     error = (W12Linear(layer)(x) - expected).norm()
     assert error <= 1.05 * (layer(x) - expected).norm()
     assert torch.equal(decode_on_device(encode_on_device(layer.weight.detach())), layer.weight)
@@ -157,7 +181,7 @@ def test_layers_on_a_gpu(rows: int) -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("share_escaped", FEW_AND_MANY)
-@pytest.mark.parametrize("shape", [(1, 8), (300, 136), (300, 131), (17000, 72)])
+@pytest.mark.parametrize("shape", [(1, 8), (300, 136), (300, 131), (17000, 72), (ABOVE, 72)])
 def test_decoding_on_a_gpu(shape: tuple[int, int], share_escaped: float) -> None:
     """Both orders of records, rows that are no multiple of 16 bytes, slots of all kinds."""
     weight = draw(shape, 5, share_escaped=share_escaped, infinities=True, device="cuda")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import errno
 import resource
+import signal
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -184,7 +185,15 @@ def test_an_early_sync_that_fails_is_told(
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Python's own handler: a shell starts what runs in its background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("small_pieces", "interrupts")
 @pytest.mark.parametrize("convert", [encode_file, decode_file])
 def test_an_interrupt_leaves_nothing(
     convert: Callable[[Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

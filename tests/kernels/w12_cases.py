@@ -10,9 +10,12 @@ from torch import Tensor
 
 from specpilot_kernels.device import SupportedDevice, query_device
 from specpilot_kernels.loader import BUILD_FOLDER, LIBRARY_NAME
+from specpilot_kernels.w12.device_order import MOST_TILES_IN_BANDS
 
-__all__ = ["FEW_AND_MANY", "draw", "needs_gpu", "one_hot", "weight_through"]
+__all__ = ["ABOVE", "FEW_AND_MANY", "draw", "needs_gpu", "needs_hopper", "one_hot", "weight_through"]
 
+ABOVE = 128 * MOST_TILES_IN_BANDS + 5
+"""Rows of a weight whose records lie on devices as they do in files."""
 FEW_AND_MANY = (0.0005, 0.02)
 """Shares of escapes: most warps have none to two of them, which slots hold, or lists."""
 
@@ -53,11 +56,17 @@ def weight_through(product: Callable[[Tensor], Tensor], num_inputs: int, rows: i
     return torch.cat([product(some) for some in x.split(rows)]).T
 
 
-def _why_no_gpu() -> str:
+def _why_no_gpu(*, is_hopper: bool) -> str:
     found = query_device()
     if not isinstance(found, SupportedDevice):
         return found.reason
+    if is_hopper and found.arch != "sm90":
+        return f"{found.name} is {found.arch}; these kernels are of sm90"
     return "" if (BUILD_FOLDER / LIBRARY_NAME).is_file() else "the kernels are not built: make kernels"
 
 
-needs_gpu = pytest.mark.skipif(bool(_why_no_gpu()), reason=_why_no_gpu() or "-")
+def _skip(reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(bool(reason), reason=reason or "-")
+
+
+needs_gpu, needs_hopper = _skip(_why_no_gpu(is_hopper=False)), _skip(_why_no_gpu(is_hopper=True))

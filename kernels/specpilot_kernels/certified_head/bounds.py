@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specpilot_kernels.q_gemm.layout import DeviceQ, pack_integers
+from specpilot_kernels.q_gemm.layout import DeviceQ, empty_records, pack_integers
 from specpilot_kernels.q_gemm.quantise import quantise_rows
 from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
-from specpilot_kernels.w12.device_order import in_device_order
+from specpilot_kernels.w12.device_order import put_row_tiles
 from specpilot_kernels.w12.layout import RECORD_ROWS
 
 __all__ = ["DeviceHead", "build_head", "gamma"]
@@ -79,7 +79,7 @@ def build_head(weight: Tensor) -> DeviceHead:
     Parameters
     ----------
     weight : Tensor, bfloat16, (V, K), any device
-        Finite. Takes about 40 times the memory of 2,048 of its rows for a while.
+        Finite. Takes about 40 times the memory of 2,048 of its rows for a while, beside what is returned.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def build_head(weight: Tensor) -> DeviceHead:
         Another dtype or shape, or a value that is not finite.
     """
     exact = encode_on_device(weight)
-    records, scales, bounds = [], [], []
+    records, scales, bounds = empty_records(exact.shape, 8, weight.device), [], []
     largest = torch.zeros((), dtype=torch.float64, device=weight.device)
     for first in range(0, weight.shape[0], _ROWS_AT_ONCE):
         rows = weight[first : first + _ROWS_AT_ONCE]
@@ -95,13 +95,13 @@ def build_head(weight: Tensor) -> DeviceHead:
         wide, q, s = rows.double(), integers.double(), scale.double()
         norms = wide.norm(dim=1), s * q.norm(dim=1), q.norm(dim=1)
         residual = (wide - s[:, None] * q).norm(dim=1)
-        records.append(pack_integers(integers, 8))
+        put_row_tiles(records, pack_integers(integers, 8), exact.shape, first // RECORD_ROWS)
         scales.append(scale)
         bounds.append((residual + gamma(weight.shape[1]) * (norms[0] + norms[1])) * _UP)
         largest = torch.stack([largest, *(norm.max() for norm in norms)]).max()
     all_scales = torch.cat(scales)
     floors = (1 + all_scales.double()) * weight.shape[1] * _SMALLEST
-    copy = DeviceQ(exact.shape, 8, in_device_order(torch.cat(records), exact.shape), all_scales)
+    copy = DeviceQ(exact.shape, 8, records, all_scales)
     return DeviceHead(exact, copy, _up(torch.cat(bounds)), _up(floors), float(largest) * _UP)
 
 

@@ -15,7 +15,7 @@ from specpilot_kernels.device import require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import RECORD_ROWS
-from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows
+from specpilot_kernels.w12_gemm.arguments import aligned, check_launch, check_rows
 
 __all__ = ["MAX_ROWS", "HeadIds", "certified_argmax", "full_argmax"]
 
@@ -125,6 +125,7 @@ def _launch(
     name: str, x: Tensor, num_columns: int, weights: tuple[float, ...], memory: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     head, state_bytes = _functions()
+    x = aligned(x)
     ids, counts = x.new_empty(x.shape[0], dtype=torch.int64), x.new_empty(2, dtype=torch.int32)
     state = x.new_empty(state_bytes, dtype=torch.uint8)
     with torch.cuda.device(x.device):

@@ -13,7 +13,6 @@ namespace q {
 
 constexpr uint32_t kMaskView = w12::kMaskA | w12::kMaskE;
 constexpr uint32_t kMidpoint = 0x00080008u;     // the lower four mantissa bits of the view
-constexpr uint32_t kMaskInt8 = 0x807F807Fu;     // sign, magnitude
 constexpr uint32_t kMaskInt6Low = 0x000F000Fu;  // lower four bits of the integer + 32
 constexpr uint32_t kMaskInt6High = 0x00300030u;
 constexpr uint32_t kOne = 0x43004300u;  // 128 as BF16, twice: a mantissa's unit is 1

@@ -83,7 +83,7 @@ struct W12 : Sizes<4 * w12::kRecordWords> {
   struct Words { uint4 planes[3]; };
   template <class Memory>
   static W12_HD void load(Words& w, const Memory& memory, int) {
-        for (int p = 0; p < 3; ++p) w.planes[p] = memory.read16(kWarpPlane * p);
+    for (int p = 0; p < 3; ++p) w.planes[p] = memory.read16(kWarpPlane * p);
   }
   static W12_HD void fragment(const Words& w, int s, const Row& row, uint32_t (&out)[4]) {
     w12::decode_fragment(word_of(w.planes[0], s), word_of(w.planes[1], s), word_of(w.planes[2], s), row.low, row.high, out);

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from specpilot_kernels.q_weights.layout import NumBits
 from specpilot_kernels.w12.device_order import WARPS, in_file_order
-from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS
-from specpilot_kernels.w12.words import as_int32, by_slot, from_slot, rotate_right
+from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, RECORD_WORDS, num_records
+from specpilot_kernels.w12.words import as_int32, by_slot, check_part, from_slot, rotate_right
 
-__all__ = ["MASKS", "PLANE_WORDS", "DeviceQ", "pack_integers", "unpack_integers"]
+__all__ = ["MASKS", "PLANE_WORDS", "DeviceQ", "empty_records", "pack_integers", "unpack_integers"]
 
 MASKS = {"int8": 0x807F807F, "int6_low": 0x000F000F, "int6_high": 0x00300030}
 PLANE_WORDS: dict[NumBits, tuple[int, int]] = {
@@ -52,6 +52,11 @@ class DeviceQ:
     records : Tensor, int32, (records, 2048 or 1536)
     scales : Tensor, float32, (N,)
         0 for a row of zeros.
+
+    Raises
+    ------
+    ValueError
+        A part has another dtype, shape or device, or is not contiguous.
     """
 
     shape: tuple[int, int]
@@ -59,9 +64,24 @@ class DeviceQ:
     records: Tensor
     scales: Tensor
 
+    def __post_init__(self) -> None:
+        row_tiles, column_tiles = num_records(self.shape)
+        device, words = self.records.device, sum(PLANE_WORDS[self.num_bits])
+        for name, dtype, shape in (
+            ("records", torch.int32, (row_tiles * column_tiles, words)),
+            ("scales", torch.float32, self.shape[:1]),
+        ):
+            check_part(name, getattr(self, name), dtype, shape, device)
+
     @property
     def memory_bytes(self) -> int:
         return 4 * self.records.numel() + 4 * self.scales.numel()
+
+
+def empty_records(shape: tuple[int, int], num_bits: NumBits, device: torch.device) -> Tensor:
+    """Room for the records of a weight (N, K)."""
+    row_tiles, column_tiles = num_records(shape)
+    return torch.empty(row_tiles * column_tiles, sum(PLANE_WORDS[num_bits]), dtype=torch.int32, device=device)
 
 
 def pack_integers(integers: Tensor, num_bits: NumBits) -> Tensor:

@@ -13,7 +13,7 @@ from specpilot_kernels.device import require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.q_gemm.layout import DeviceQ
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12_gemm.arguments import check_launch, check_rows, pointers
+from specpilot_kernels.w12_gemm.arguments import aligned, check_launch, check_rows, pointers
 from specpilot_kernels.w12_gemm.plan import plan_product
 from specpilot_kernels.w12_gemm.workspace import workspace
 
@@ -103,16 +103,18 @@ def _(
 
 def _launch(name: str, x: Tensor, out: Tensor, *first: int | None) -> None:
     require_hopper(name, x.device)
+    x = aligned(x)
     shape = out.shape[1], x.shape[1]
-    stream = torch.cuda.current_stream(x.device).cuda_stream
+    plan = plan_product(x.shape[0], shape)
+    shared = workspace(plan.kernel, x.device)
     with torch.cuda.device(x.device):
         code = _function(name)(
             *first,
-            *pointers((x, out, *workspace(x.device.index, stream))),
+            *pointers((x, out, *shared)),
             *shape,
             x.shape[0],
-            plan_product(x.shape[0], shape).code,
-            stream,
+            plan.code,
+            torch.cuda.current_stream(x.device).cuda_stream,
         )
     check_launch(code, name, x, shape[0])
 

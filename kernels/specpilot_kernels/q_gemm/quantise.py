@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specpilot_kernels.q_gemm.layout import DeviceQ, pack_integers
+from specpilot_kernels.q_gemm.layout import DeviceQ, empty_records, pack_integers
 from specpilot_kernels.q_weights.layout import NUM_BITS, NumBits
 from specpilot_kernels.q_weights.reference import LARGEST, SHARES
-from specpilot_kernels.w12.device_order import in_device_order
+from specpilot_kernels.w12.device_order import put_row_tiles
 from specpilot_kernels.w12.layout import RECORD_ROWS
 
 __all__ = ["quantise_on_device", "quantise_rows"]
@@ -23,7 +23,8 @@ def quantise_on_device(weight: Tensor, num_bits: NumBits) -> DeviceQ:
     Parameters
     ----------
     weight : Tensor, float32 or bfloat16, (N, K), any device
-        Finite, N and K at least 1. Takes about 40 times the memory of 2,048 of its rows for a while.
+        Finite, N and K at least 1. Takes about 40 times the memory of 2,048 of its rows for a while, beside what is
+        returned.
     num_bits
         8 or 6.
 
@@ -38,13 +39,13 @@ def quantise_on_device(weight: Tensor, num_bits: NumBits) -> DeviceQ:
         raise ValueError(
             f"weight: got {weight.dtype} {tuple(weight.shape)}, expected float32 or bfloat16 (N, K)"
         )
-    records, scales = [], []
-    for first in range(0, weight.shape[0], _ROWS_AT_ONCE):
-        integers, part = quantise_rows(weight[first : first + _ROWS_AT_ONCE], num_bits)
-        records.append(pack_integers(integers, num_bits))
-        scales.append(part)
     shape = weight.shape[0], weight.shape[1]
-    return DeviceQ(shape, num_bits, in_device_order(torch.cat(records), shape), torch.cat(scales))
+    records, scales = empty_records(shape, num_bits, weight.device), []
+    for first in range(0, shape[0], _ROWS_AT_ONCE):
+        integers, part = quantise_rows(weight[first : first + _ROWS_AT_ONCE], num_bits)
+        put_row_tiles(records, pack_integers(integers, num_bits), shape, first // RECORD_ROWS)
+        scales.append(part)
+    return DeviceQ(shape, num_bits, records, torch.cat(scales))
 
 
 def quantise_rows(weight: Tensor, num_bits: NumBits) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specpilot_kernels.w12.device_order import WARPS, in_device_order, warps_together
+from specpilot_kernels.w12.device_order import WARPS, in_device_order, put_row_tiles, warps_together
 from specpilot_kernels.w12.layout import (
     LARGEST_BASE,
     MASKS,
@@ -25,7 +25,7 @@ from specpilot_kernels.w12.layout import (
     W12Weight,
     num_records,
 )
-from specpilot_kernels.w12.words import as_int32, by_slot, rotate_right
+from specpilot_kernels.w12.words import as_int32, by_slot, check_part, rotate_right
 
 __all__ = [
     "ESCAPE_LIST",
@@ -37,7 +37,9 @@ __all__ = [
 ]
 
 NO_ESCAPE, ESCAPE_LIST = 0xFFFFFFFF, 0x80000000
-_CHUNK_ROWS = 16 * RECORD_ROWS
+_CHUNK_TILES = 16
+_WORDS = (WARPS, len(MASKS), RECORD_WORDS // WARPS)
+"""Of a record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,11 @@ class DeviceW12:
     slots : Tensor, int32, (records, 8, 2)
     escapes : Tensor, int32, (escapes,)
         All of them, ascending within a record.
+
+    Raises
+    ------
+    ValueError
+        A part has another dtype, shape or device, or is not contiguous, as those of earlier versions have.
     """
 
     shape: tuple[int, int]
@@ -61,6 +68,17 @@ class DeviceW12:
     bases: Tensor
     slots: Tensor
     escapes: Tensor
+
+    def __post_init__(self) -> None:
+        row_tiles, column_tiles = num_records(self.shape)
+        count, device = row_tiles * column_tiles, self.records.device
+        for name, dtype, shape in (
+            ("records", torch.int32, (count, *_WORDS)),
+            ("bases", torch.uint8, (row_tiles * RECORD_ROWS,)),
+            ("slots", torch.int32, (count, WARPS, 2)),
+            ("escapes", torch.int32, (self.escapes.numel(),)),
+        ):
+            check_part(name, getattr(self, name), dtype, shape, device)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -78,11 +96,13 @@ def to_device(weight: W12Weight, device: torch.device | str) -> DeviceW12:
     def words(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.view(np.int32)).to(device)
 
-    counts = words(weight.record_starts).diff()
-    records = warps_together(words(weight.records).flatten(0, 1))
-    return _arrange(
-        weight.shape, records, torch.from_numpy(weight.bases).to(device), words(weight.escapes), counts
-    )
+    row_tiles, column_tiles = num_records(weight.shape)
+    records = torch.empty(row_tiles * column_tiles, *_WORDS, dtype=torch.int32, device=device)
+    for tile in range(0, row_tiles, _CHUNK_TILES):
+        planes = words(weight.records[tile : tile + _CHUNK_TILES]).flatten(0, 1)
+        put_row_tiles(records, warps_together(planes), weight.shape, tile)
+    bases, counts = torch.from_numpy(weight.bases).to(device), words(weight.record_starts).diff()
+    return _arrange(weight.shape, records, bases, words(weight.escapes), counts)
 
 
 @torch.no_grad()
@@ -92,7 +112,7 @@ def encode_on_device(weight: Tensor) -> DeviceW12:
     Parameters
     ----------
     weight : Tensor, bfloat16, (N, K), any device
-        Takes about 20 times the memory of 2,048 of its rows for a while.
+        Takes about 20 times the memory of 2,048 of its rows for a while, beside what is returned.
 
     Raises
     ------
@@ -101,9 +121,19 @@ def encode_on_device(weight: Tensor) -> DeviceW12:
     """
     if weight.dtype != torch.bfloat16 or weight.ndim != 2:
         raise ValueError(f"weight: got {weight.dtype} {tuple(weight.shape)}, expected bfloat16 (N, K)")
-    parts = [_encode_rows(weight[at : at + _CHUNK_ROWS]) for at in range(0, weight.shape[0], _CHUNK_ROWS)]
-    records, bases, escapes, counts = (torch.cat(part) for part in zip(*parts, strict=True))
-    return _arrange((weight.shape[0], weight.shape[1]), records, bases, as_int32(escapes), counts)
+    shape, device = (weight.shape[0], weight.shape[1]), weight.device
+    row_tiles, column_tiles = num_records(shape)
+    records = torch.empty(row_tiles * column_tiles, *_WORDS, dtype=torch.int32, device=device)
+    bases = torch.empty(row_tiles * RECORD_ROWS, dtype=torch.uint8, device=device)
+    none = torch.empty(0, dtype=torch.int64, device=device)
+    escapes, counts = [none], [none]
+    for tile in range(0, row_tiles, _CHUNK_TILES):
+        rows = slice(tile * RECORD_ROWS, (tile + _CHUNK_TILES) * RECORD_ROWS)
+        words, bases[rows], found, count = _encode_rows(weight[rows])
+        put_row_tiles(records, words, shape, tile)
+        escapes.append(found)
+        counts.append(count)
+    return _arrange(shape, records, bases, as_int32(torch.cat(escapes)), torch.cat(counts))
 
 
 def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -136,12 +166,12 @@ def _encode_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _arrange(
     shape: tuple[int, int], records: Tensor, bases: Tensor, escapes: Tensor, counts: Tensor
 ) -> DeviceW12:
-    """Parts in the file's order, counts the escapes of every record, as a device holds them."""
+    """Records in the device's order; escapes, and how many every record has, in the file's."""
     place = in_device_order(torch.arange(len(counts), device=counts.device), shape).argsort()
     place_of_escape = place.repeat_interleave(counts.long())
     ordered = escapes[place_of_escape.argsort(stable=True)]
     slots = _slots(ordered, in_device_order(counts.long(), shape))
-    return DeviceW12(shape, in_device_order(records, shape), bases, slots, ordered)
+    return DeviceW12(shape, records, bases, slots, ordered)
 
 
 def _slots(escapes: Tensor, counts: Tensor) -> Tensor:

@@ -93,8 +93,12 @@ def _decode_on_cpu(weight: DeviceW12, first: int, count: int) -> Tensor:
     def words(tensor: Tensor) -> NDArray[np.uint32]:
         return tensor.contiguous().numpy().view(np.uint32)
 
-    tiles = slice(first // RECORD_ROWS, -(-(first + count) // RECORD_ROWS))
-    records, slots = (in_file_order(part, weight.shape)[tiles] for part in (weight.records, weight.slots))
+    tile = first // RECORD_ROWS
+    tiles = slice(tile, -(-(first + count) // RECORD_ROWS))
+    num_tiles = tiles.stop - tile
+    records, slots = (
+        in_file_order(part, weight.shape, tile, num_tiles) for part in (weight.records, weight.slots)
+    )
     escapes, counts = slot_escapes(slots, weight.escapes)
     starts = nn.functional.pad(counts.sum(-1).view(-1).cumsum(0), (1, 0)).to(torch.int32)
     bits = np.empty((count, weight.shape[1]), np.uint16)

@@ -22,7 +22,9 @@ __all__ = [
     "in_device_order",
     "in_file_order",
     "planes_together",
+    "put_row_tiles",
     "record_band",
+    "row_tiles",
     "warps_together",
 ]
 
@@ -36,23 +38,46 @@ def record_band(shape: tuple[int, int]) -> int:
     return BAND if num_records(shape)[0] <= MOST_TILES_IN_BANDS else 1
 
 
+def row_tiles(of_records: Tensor, shape: tuple[int, int], first: int, count: int) -> list[Tensor]:
+    """Views of whole row tiles of (records, ...) in the device's order: (row tiles, column tiles, ...) each, one after
+    the other. What is written to them stands in ``of_records``, which is contiguous."""
+    all_rows, columns = num_records(shape)
+    band = record_band(shape)
+    if band == 1:
+        return [of_records.unflatten(0, (all_rows, columns))[first : first + count]]
+    views = []
+    for begin in range(first - first % band, first + count, band):
+        rows = min(band, all_rows - begin)
+        of_band = of_records[begin * columns : (begin + rows) * columns].unflatten(0, (columns, rows))
+        views.append(of_band.transpose(0, 1)[max(first - begin, 0) : first + count - begin])
+    return views
+
+
+def put_row_tiles(ordered: Tensor, of_records: Tensor, shape: tuple[int, int], first: int) -> None:
+    """Write records of whole row tiles from ``first`` on, in the file's order, to their places in the device's."""
+    if not len(of_records):
+        return
+    columns = num_records(shape)[1]
+    tiles = of_records.unflatten(0, (len(of_records) // columns, columns))
+    views = row_tiles(ordered, shape, first, len(tiles))
+    for view, part in zip(views, tiles.split([len(view) for view in views]), strict=True):
+        view.copy_(part)
+
+
 def in_device_order(of_records: Tensor, shape: tuple[int, int]) -> Tensor:
     """(records, ...) of a weight of that shape, from the file's order to the device's."""
-    band = record_band(shape)
-    if band == 1:
-        return of_records
-    bands = of_records.unflatten(0, num_records(shape)).split(band)
-    return torch.cat([of_band.transpose(0, 1).flatten(0, 1) for of_band in bands])
+    ordered = torch.empty_like(of_records)
+    put_row_tiles(ordered, of_records, shape, 0)
+    return ordered
 
 
-def in_file_order(of_records: Tensor, shape: tuple[int, int]) -> Tensor:
-    """The inverse of :func:`in_device_order`, a dimension for each tile: (row tiles, column tiles, ...)."""
-    row_tiles, column_tiles = num_records(shape)
-    band = record_band(shape)
-    if band == 1:
-        return of_records.view(row_tiles, column_tiles, *of_records.shape[1:])
-    bands = of_records.split(band * column_tiles)
-    return torch.cat([of_band.unflatten(0, (column_tiles, -1)).transpose(0, 1) for of_band in bands])
+def in_file_order(
+    of_records: Tensor, shape: tuple[int, int], first: int = 0, count: int | None = None
+) -> Tensor:
+    """The inverse of :func:`in_device_order`, of all row tiles or some, a dimension for each tile: (row tiles, column
+    tiles, ...)."""
+    views = row_tiles(of_records, shape, first, num_records(shape)[0] - first if count is None else count)
+    return views[0] if len(views) == 1 else torch.cat(views)
 
 
 def warps_together(planes: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,11 @@ class W12Linear(nn.Module):
     """``y = x W^T + bias`` with exactly the BF16 weights of the layer it is made of.
 
     On a CUDA device up to 128 rows of x go through :func:`specpilot_kernels.w12_gemm.w12_gemm`, 64 at a time; more
-    rows, and every other device, decode tiles of W and multiply those. The encoded weight stands in buffers, so ``to``,
-    ``state_dict`` and graphs work; it has no gradient.
+    rows, and every other device, decode tiles of W and multiply those. For inference: the weight has no gradient, and
+    nothing passes one on through the product on 12 bits.
+
+    The encoded weight stands in buffers, so ``to``, ``state_dict`` and graphs work. A state dict with another number of
+    escapes takes memory of its own, which graphs captured before do not see.
 
     Parameters
     ----------
@@ -56,6 +59,18 @@ class W12Linear(nn.Module):
     def encoded(self) -> DeviceW12:
         parts = (getattr(self, name) for name in _PARTS)
         return DeviceW12((self.out_features, self.in_features), *parts)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        error_msgs: list[str] = rest[-1]
+        if prefix + "record_starts" in state_dict:
+            error_msgs.append(
+                f"{prefix}records: got the form of an earlier version, expected parts {_PARTS}; make it anew from BF16"
+            )
+            return
+        escapes = state_dict.get(prefix + "escapes")
+        if isinstance(escapes, Tensor) and escapes.ndim == 1 and len(escapes) != len(self.escapes):
+            self.escapes = self.escapes.new_empty(len(escapes))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: Tensor) -> Tensor:
         """x : bfloat16, (..., in_features) -> (..., out_features)."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specpilot_kernels.w12.layout import RECORD_COLUMNS, RECORD_ROWS, num_records, place_of
 
-__all__ = ["as_int32", "by_slot", "from_slot", "rotate_right"]
+__all__ = ["as_int32", "by_slot", "check_part", "from_slot", "rotate_right"]
 
 _SLOTS = RECORD_ROWS * RECORD_COLUMNS
 
@@ -31,6 +31,17 @@ def from_slot(slots: Tensor, shape: tuple[int, int]) -> Tensor:
     tiles[:, _places(slots.device)] = slots
     whole = tiles.view(row_tiles, column_tiles, RECORD_ROWS, RECORD_COLUMNS).transpose(1, 2)
     return whole.reshape(row_tiles * RECORD_ROWS, -1)[: shape[0], : shape[1]].contiguous()
+
+
+def check_part(
+    name: str, part: Tensor, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
+) -> None:
+    """ValueError unless a part of a weight is what kernels read: contiguous, of that dtype, shape and device."""
+    if part.dtype != dtype or part.shape != shape or part.device != device or not part.is_contiguous():
+        raise ValueError(
+            f"{name}: got {part.dtype} {tuple(part.shape)} strides {part.stride()} on {part.device}, expected "
+            f"contiguous {dtype} {tuple(shape)} on {device}"
+        )
 
 
 def rotate_right(words: Tensor, count: int) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["check_bias", "check_launch", "check_rows", "pointers"]
+__all__ = ["aligned", "check_bias", "check_launch", "check_rows", "pointers"]
 
 
 def check_rows(x: Tensor, shape: tuple[int, int], device: torch.device, max_rows: int) -> None:
@@ -42,6 +42,14 @@ def check_bias(bias: Tensor | None, shape: tuple[int, int], device: torch.device
             f"bias: got {bias.dtype} {tuple(bias.shape)} strides {bias.stride()} on {bias.device}, expected contiguous "
             f"bfloat16 ({shape[0]},) on {device}"
         )
+
+
+def aligned(x: Tensor) -> Tensor:
+    """x, or a copy where it does not begin at a multiple of 16 bytes, which the kernels copy at a time.
+
+    For use inside an operator: a tensor that is traced has no address.
+    """
+    return x if x.data_ptr() % 16 == 0 else x.clone()
 
 
 def pointers(tensors: Sequence[Tensor | None]) -> list[int | None]:

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arg
     for (int i = 0; i < 4; ++i) v[i] = sums[0][t][i] + sums[1][t][i];
     const uint32_t to = box + 4 * warp * F::kSums + 512 * t + 16 * lane;
     if constexpr (SPLIT > 1) send(to, signal, 0, v);
-    else write16(to, __float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3]));
+    else ptx::write16(to, make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])));
   }
   if constexpr (SPLIT > 1) {
     if (rank) return;

@@ -44,10 +44,6 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
 // Known to be the same in all lanes.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(kAll, int(threadIdx.x) >> 5, 0); }
 
-__device__ __forceinline__ void write16(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-
 // Weights are read once: they need no place in L1.
 __device__ __forceinline__ uint4 load_weights(const uint4* p) {
   uint4 v;
@@ -130,7 +126,7 @@ static __device__ __noinline__ void put_list(uint2 word, const uint32_t* escapes
 // no indices. There is one at least.
 __device__ __forceinline__ void patch(uint32_t (&a)[4][4], uint2 word, const Arguments& args, int lane, uint32_t room) {
 #pragma unroll
-  for (int s = 0; s < 4; ++s) write16(room + 512 * s + 16 * lane, a[s][0], a[s][1], a[s][2], a[s][3]);
+  for (int s = 0; s < 4; ++s) ptx::write16(room + 512 * s + 16 * lane, make_uint4(a[s][0], a[s][1], a[s][2], a[s][3]));
   __syncwarp();
   if (list_length(word.x)) {
     put_list(word, args.escapes, room);

@@ -12,8 +12,8 @@ from torch.library import custom_op
 from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device, require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12_gemm.arguments import check_bias, check_launch, check_rows, pointers
-from specpilot_kernels.w12_gemm.plan import plan_product
+from specpilot_kernels.w12_gemm.arguments import aligned, check_bias, check_launch, check_rows, pointers
+from specpilot_kernels.w12_gemm.plan import Plan, plan_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
 from specpilot_kernels.w12_gemm.workspace import MOST_ROWS, workspace
 
@@ -74,10 +74,10 @@ def _product(
     plan: int,
 ) -> Tensor:
     require_hopper("w12_gemm", x.device)
-    stream = torch.cuda.current_stream(x.device)
-    partials, flags = workspace(x.device.index, stream.cuda_stream)
+    x = aligned(x)
     out = x.new_empty(x.shape[0], num_columns)
-    tensors = (records, bases, slots, escapes, x, bias, out, partials, flags)
+    shared = workspace(Plan.kernel_of(plan), x.device)
+    tensors = (records, bases, slots, escapes, x, bias, out, *shared)
     with torch.cuda.device(x.device):
         code = _function()(
             *pointers(tensors),
@@ -85,7 +85,7 @@ def _product(
             x.shape[1],
             x.shape[0],
             plan,
-            stream.cuda_stream,
+            torch.cuda.current_stream(x.device).cuda_stream,
         )
     check_launch(code, "w12_gemm", x, num_columns)
     return out

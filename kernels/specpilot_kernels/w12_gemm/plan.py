@@ -25,7 +25,7 @@ class Kernel(IntEnum):
     FEW_ROWS = 0
     """Blocks, or clusters of two, of 16 rows of W; plain loads."""
     SPLIT = 1
-    """The blocks of a cluster share the columns of one row tile, or of two; bulk copies."""
+    """The blocks of a cluster share the columns of one row tile; bulk copies."""
     STREAM = 2
     """All records in equal stretches for as many blocks as run at once; bulk copies."""
 
@@ -42,6 +42,10 @@ class Plan:
     def code(self) -> int:
         """As the C interface takes it."""
         return int(self.kernel) + 16 * self.split + 256 * self.warps
+
+    @staticmethod
+    def kernel_of(code: int) -> Kernel:
+        return Kernel(code % 16)
 
 
 def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:

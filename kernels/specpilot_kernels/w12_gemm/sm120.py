@@ -12,7 +12,7 @@ from torch.library import custom_op
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
 from specpilot_kernels.w12.layout import num_records
-from specpilot_kernels.w12_gemm.arguments import check_bias, check_launch, check_rows, pointers
+from specpilot_kernels.w12_gemm.arguments import aligned, check_bias, check_launch, check_rows, pointers
 
 __all__ = ["MAX_ROWS", "plan_splits", "w12_gemm_sm120"]
 
@@ -73,6 +73,7 @@ def _product(
 ) -> Tensor:
     if not x.is_cuda:
         raise RuntimeError(f"w12_gemm_sm120: {x.device} is no CUDA device")
+    x = aligned(x)
     out = x.new_empty(x.shape[0], num_columns)
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
     tensors = (records, bases, slots, escapes, x, bias, out)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
 from specpilot_kernels.w12.layout import RECORD_ROWS
+from specpilot_kernels.w12_gemm.plan import Kernel
 
 __all__ = ["MOST_ROWS", "workspace"]
 
@@ -15,11 +14,14 @@ MOST_ROWS = 64
 """Rows of x of a launch."""
 
 
-@functools.cache
-def workspace(device_index: int, stream: int) -> tuple[Tensor, Tensor]:
-    """Partial sums and flags, which are zero between launches; one of each for every stream, on which launches follow
-    each other."""
-    device = torch.device("cuda", device_index)
+def workspace(kernel: Kernel, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """Partial sums and zeroed flags of a stream; other kernels need none.
+
+    Made anew for every launch: kept ones would be shared by all graphs that were captured on one stream, whose replays
+    need not follow each other.
+    """
+    if kernel is not Kernel.STREAM:
+        return None, None
     num_blocks = 2 * torch.cuda.get_device_properties(device).multi_processor_count
     partials = torch.empty(num_blocks, MOST_ROWS, RECORD_ROWS, dtype=torch.float32, device=device)
     return partials, torch.zeros(num_blocks, dtype=torch.int32, device=device)
