@@ -15,8 +15,6 @@ from specpilot_kernels.loader import load_library
 from specpilot_kernels.testing import quantile
 
 __all__ = [
-    "FLUSH_BYTES",
-    "SLEEP_CYCLES",
     "Percentiles",
     "bare_read_us",
     "graph_of",
@@ -24,9 +22,9 @@ __all__ = [
     "sm_clock_mhz",
 ]
 
-FLUSH_BYTES = 256 * 2**20
+_FLUSH_BYTES = 256 * 2**20
 """Written before a call, so that it finds nothing of its own in the L2."""
-SLEEP_CYCLES = 600_000
+_SLEEP_CYCLES = 600_000
 """About 0.3 ms, in which the host queues a call and the events around it."""
 _RECORD_BYTES = 12288
 
@@ -44,10 +42,10 @@ def measure_us(
 ) -> dict[str, Percentiles]:
     """CUDA events around single calls, which take turns; an empty kernel shows about 4 us.
 
-    Before every call the device sleeps, so that its launch is not late, and then writes ``FLUSH_BYTES``; *warm*: it
+    Before every call the device sleeps, so that its launch is not late, and then writes ``_FLUSH_BYTES``; *warm*: it
     runs the same call instead, whose data the timed one finds in the L2 as far as they fit.
     """
-    flush = torch.empty(0 if warm else FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    flush = torch.empty(0 if warm else _FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     pairs: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in calls}
     for call in calls.values():
         call()
@@ -55,7 +53,7 @@ def measure_us(
     for sample in range(samples):
         for name, call in calls.items():
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(SLEEP_CYCLES)
+            torch.cuda._sleep(_SLEEP_CYCLES)
             if warm:
                 call()
             else:

@@ -65,14 +65,13 @@ struct Scales {
   W12_HD float result(int is_high, float sum) const { return (is_high ? high : low) * sum; }
 };
 
-constexpr int kWarps = 8;                        // of a record
 constexpr int kWarpPlane = 4 * w12::kWarpWords;  // bytes of a plane of W12, that a warp has
 
 // BYTES are read of every record, which is STRIDE long: an equal piece of each warp where that is less.
 template <int BYTES, int STRIDE = BYTES>
 struct Sizes {
-  static constexpr int kBytes = BYTES, kStride = STRIDE, kPieces = BYTES == STRIDE ? 1 : kWarps;
-  static constexpr int kWarpBytes = BYTES / kWarps, kWarpStride = STRIDE / kWarps;
+  static constexpr int kBytes = BYTES, kStride = STRIDE, kPieces = BYTES == STRIDE ? 1 : w12::kRecordWarps;
+  static constexpr int kWarpBytes = BYTES / w12::kRecordWarps, kWarpStride = STRIDE / w12::kRecordWarps;
 };
 
 // kAhead: records that a warp of the product of few rows has on their way.

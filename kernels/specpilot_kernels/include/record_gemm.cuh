@@ -19,7 +19,7 @@
 
 namespace record_gemm {
 
-constexpr int kWarps = 8, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
+constexpr int kWarps = w12::kRecordWarps, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
 constexpr int kMostSplits = 8;  // blocks of a cluster, on every device
 
 struct Arguments {

@@ -5,7 +5,8 @@
 namespace w12 {
 
 constexpr int kBandBits = 5, kMostTilesInBands = 600;
-constexpr int kWarpWords = kPlaneWords / 8;  // of one plane, that the 16 rows of a warp have together
+constexpr int kRecordWarps = kRecordRows / 16;
+constexpr int kWarpWords = kPlaneWords / kRecordWarps;  // of one plane, that the 16 rows of a warp have together
 
 // Row tiles form bands of 1 << bits; a band's records lie column tile by column tile.
 struct RecordOrder {

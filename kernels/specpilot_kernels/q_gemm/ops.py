@@ -5,17 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 
-import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from specpilot_kernels.device import require_hopper
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.q_gemm.layout import DeviceQ
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12_gemm.arguments import aligned, check_launch, check_rows, pointers
-from specpilot_kernels.w12_gemm.plan import plan_product
-from specpilot_kernels.w12_gemm.workspace import workspace
+from specpilot_kernels.w12_gemm.arguments import check_rows, pointers
+from specpilot_kernels.w12_gemm.launch import launch_product
 
 __all__ = ["MAX_ROWS", "q_gemm", "w12_view_gemm"]
 
@@ -66,7 +63,8 @@ def w12_view_gemm(x: Tensor, weight: DeviceW12) -> Tensor:
 @custom_op("specpilot::q_gemm", mutates_args=())
 def _q_product(x: Tensor, records: Tensor, scales: Tensor, num_bits: int) -> Tensor:
     out = x.new_empty(x.shape[0], len(scales))
-    _launch("q_gemm", x, out, num_bits, *pointers((records, scales)))
+    load = functools.partial(_function, "q_gemm")
+    launch_product("q_gemm", load, (num_bits, *pointers((records, scales))), x, out)
     return out
 
 
@@ -85,7 +83,8 @@ def _view_product(
     num_columns: int,
 ) -> Tensor:
     out = x.new_empty(x.shape[0], num_columns)
-    _launch("w12_view_gemm", x, out, *pointers((records, bases, slots, escapes)))
+    load = functools.partial(_function, "w12_view_gemm")
+    launch_product("w12_view_gemm", load, pointers((records, bases, slots, escapes)), x, out)
     return out
 
 
@@ -99,24 +98,6 @@ def _(
     num_columns: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
-
-
-def _launch(name: str, x: Tensor, out: Tensor, *first: int | None) -> None:
-    require_hopper(name, x.device)
-    x = aligned(x)
-    shape = out.shape[1], x.shape[1]
-    plan = plan_product(x.shape[0], shape)
-    shared = workspace(plan.kernel, x.device)
-    with torch.cuda.device(x.device):
-        code = _function(name)(
-            *first,
-            *pointers((x, out, *shared)),
-            *shape,
-            x.shape[0],
-            plan.code,
-            torch.cuda.current_stream(x.device).cuda_stream,
-        )
-    check_launch(code, name, x, shape[0])
 
 
 @functools.cache

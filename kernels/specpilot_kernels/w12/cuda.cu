@@ -5,7 +5,7 @@
 #include "../include/record_slots.cuh"
 
 namespace {
-constexpr int kWarps = 8;
+constexpr int kWarps = w12::kRecordWarps;
 
 // Rows first to first + n of the weight, k columns; first is a multiple of 128. Blocks follow each other along the rows
 // that they write.

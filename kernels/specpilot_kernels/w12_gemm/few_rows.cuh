@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arg
   __shared__ uint64_t sums_are_here;
   const int lane = threadIdx.x & 31, rank = SPLIT > 1 ? int(blockIdx.x) % SPLIT : 0;
   const int warp = (threadIdx.x >> 5) * SPLIT + rank;  // of the cluster
-  const int sixteen = int(blockIdx.x) / SPLIT, tile = sixteen / kWarpsOfRecord, slice = sixteen % kWarpsOfRecord;
+  const int sixteen = int(blockIdx.x) / SPLIT, tile = sixteen / kRecordWarps, slice = sixteen % kRecordWarps;
   // The warp's records: from column `warp` on, every kStep-th.
   const int count = (args.k_tiles - warp + kStep - 1) / kStep;
   const int64_t first = args.order.record(tile, warp), step = int64_t(kStep) * args.order.step(tile);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arg
   // What is small and waited for goes ahead of the first weights, which fill the memory's queues.
   auto load_slots = [&](int i) {  // of the records from i on, one a lane
     uint2 word = make_uint2(kNoEscape, kNoEscape);
-    if (i + lane < count) word = load_slot(args.slots + (first + (i + lane) * step) * kWarpsOfRecord + slice);
+    if (i + lane < count) word = load_slot(args.slots + (first + (i + lane) * step) * kRecordWarps + slice);
     return word;
   };
   uint2 first_words;

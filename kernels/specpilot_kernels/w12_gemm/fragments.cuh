@@ -11,7 +11,6 @@
 
 namespace w12 {
 
-constexpr int kWarpsOfRecord = 8;  // of 16 rows each
 constexpr int kRecordBytes = 4 * kRecordWords;
 constexpr int kRowBytes = 2 * kRecordColumns;  // of x, in one record's columns
 constexpr int kSharedBytes = 228 * 1024;       // of a multiprocessor; 1,024 of them go with every block

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device, require_hopper
+from specpilot_kernels.device import SupportedDevice, UnsupportedDevice, query_device
 from specpilot_kernels.loader import load_library
 from specpilot_kernels.w12.cuda import DeviceW12
-from specpilot_kernels.w12_gemm.arguments import aligned, check_bias, check_launch, check_rows, pointers
-from specpilot_kernels.w12_gemm.plan import Plan, plan_product
+from specpilot_kernels.w12_gemm.arguments import check_bias, check_rows, pointers
+from specpilot_kernels.w12_gemm.launch import MOST_ROWS, launch_product
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
-from specpilot_kernels.w12_gemm.workspace import MOST_ROWS, workspace
 
 __all__ = ["MAX_ROWS", "w12_gemm"]
 
@@ -53,7 +52,7 @@ def w12_gemm(x: Tensor, weight: DeviceW12, bias: Tensor | None = None) -> Tensor
     check_bias(bias, weight.shape, weight.records.device)
     if _runs_sm120(x.device):
         return w12_gemm_sm120(x, weight, bias)
-    y: Tensor = _product(x, *weight.parts, bias, weight.shape[0], plan_product(x.shape[0], weight.shape).code)
+    y: Tensor = _product(x, *weight.parts, bias, weight.shape[0])
     return y
 
 
@@ -71,23 +70,9 @@ def _product(
     escapes: Tensor,
     bias: Tensor | None,
     num_columns: int,
-    plan: int,
 ) -> Tensor:
-    require_hopper("w12_gemm", x.device)
-    x = aligned(x)
     out = x.new_empty(x.shape[0], num_columns)
-    shared = workspace(Plan.kernel_of(plan), x.device)
-    tensors = (records, bases, slots, escapes, x, bias, out, *shared)
-    with torch.cuda.device(x.device):
-        code = _function()(
-            *pointers(tensors),
-            num_columns,
-            x.shape[1],
-            x.shape[0],
-            plan,
-            torch.cuda.current_stream(x.device).cuda_stream,
-        )
-    check_launch(code, "w12_gemm", x, num_columns)
+    launch_product("w12_gemm", _function, pointers((records, bases, slots, escapes)), x, out, (bias,))
     return out
 
 
@@ -100,7 +85,6 @@ def _(
     escapes: Tensor,
     bias: Tensor | None,
     num_columns: int,
-    plan: int,
 ) -> Tensor:
     return x.new_empty(x.shape[0], num_columns)
 

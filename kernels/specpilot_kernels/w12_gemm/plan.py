@@ -43,10 +43,6 @@ class Plan:
         """As the C interface takes it."""
         return int(self.kernel) + 16 * self.split + 256 * self.warps
 
-    @staticmethod
-    def kernel_of(code: int) -> Kernel:
-        return Kernel(code % 16)
-
 
 def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
     """The plan for x of ``num_rows`` rows and a weight (N, K).

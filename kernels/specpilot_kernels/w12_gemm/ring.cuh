@@ -52,7 +52,7 @@ constexpr int most_slots(int fours) {
 template <class Format, int N, int STAGES, int BLOCKS>
 struct Ring {
   static_assert(2 * STAGES <= 32);
-  static constexpr int kWarps = kWarpsOfRecord, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
+  static constexpr int kWarps = kRecordWarps, kConsumers = 32 * kWarps, kThreads = kConsumers + 32;
   static constexpr int kWeights = Format::kBytes;
   static constexpr int kStage = kWeights + N * kRowBytes;  // multiples of 1,024, as the swizzle of x wants
   static constexpr int kBytes = STAGES * kStage + (Format::kHasEscapes ? kWarps * kPatchBytes : 0);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
       const int after = i + lane - length, down = after / args.k_tiles;
       tile = last - 1 - down, column = after - down * args.k_tiles + (tile == first ? first_from : 0);
     }
-    next_words = load_slot(args.slots + args.order.record(tile, column) * kWarpsOfRecord + warp);
+    next_words = load_slot(args.slots + args.order.record(tile, column) * kRecordWarps + warp);
   };
   typename Format::Row row, next_row;
   auto load_next_row = [&](int tile) {
