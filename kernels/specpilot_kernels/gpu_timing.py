@@ -42,7 +42,7 @@ def measure_us(
 ) -> dict[str, Percentiles]:
     """CUDA events around single calls, which take turns; an empty kernel shows about 4 us.
 
-    Before every call the device sleeps, so that its launch is not late, and then writes ``_FLUSH_BYTES``; *warm*: it
+    Before every call the device sleeps, so that its launch is not late, and then writes 256 MB; *warm*: it
     runs the same call instead, whose data the timed one finds in the L2 as far as they fit.
     """
     flush = torch.empty(0 if warm else _FLUSH_BYTES, dtype=torch.uint8, device="cuda")
