@@ -28,6 +28,14 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
+// The same where what arrives comes from other blocks of the cluster.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
 // Bytes: a multiple of 16. Counted at the barrier when they have arrived. Read once, so first to leave the L2.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile(

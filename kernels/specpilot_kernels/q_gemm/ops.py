@@ -105,5 +105,5 @@ def _function(name: str) -> ctypes._NamedFuncPointer:
     function: ctypes._NamedFuncPointer = getattr(load_library(), f"specpilot_{name}_sm90")
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     first: list[type] = [integer, *[pointer] * 6] if name == "q_gemm" else [pointer] * 8
-    function.argtypes = [*first, *[integer] * 4, pointer]
+    function.argtypes = [*first, ctypes.c_uint64, *[integer] * 4, pointer]
     return function

@@ -9,9 +9,9 @@ constexpr int kMostRows = 32;
 
 // Both: arguments of product_arguments and run; return a cudaError_t.
 extern "C" int specpilot_w12_view_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes,
-                                            const void* x, void* y, void* partials, void* flags, int n, int k, int m, int plan,
+                                            const void* x, void* y, void* partials, void* flags, uint64_t mark, int n, int k, int m, int plan,
                                             void* stream) {
-  Arguments args = product_arguments(records, x, y, partials, flags, n, k, m);
+  Arguments args = product_arguments(records, x, y, partials, flags, mark, n, k, m);
   args.bases = static_cast<const uint8_t*>(bases);
   args.slots = static_cast<const uint2*>(slots);
   args.escapes = static_cast<const uint32_t*>(escapes);
@@ -20,9 +20,9 @@ extern "C" int specpilot_w12_view_gemm_sm90(const void* records, const void* bas
 
 // num_bits: 8 or 6. scales: n.
 extern "C" int specpilot_q_gemm_sm90(int num_bits, const void* records, const void* scales, const void* x, void* y, void* partials,
-                                     void* flags, int n, int k, int m, int plan, void* stream) {
+                                     void* flags, uint64_t mark, int n, int k, int m, int plan, void* stream) {
   auto* s = static_cast<cudaStream_t>(stream);
-  Arguments args = product_arguments(records, x, y, partials, flags, n, k, m);
+  Arguments args = product_arguments(records, x, y, partials, flags, mark, n, k, m);
   args.scales = static_cast<const float*>(scales);
   if (num_bits == 8) return run<formats::Int8, kMostRows>(plan, args, s);
   return num_bits == 6 ? run<formats::Int6, kMostRows>(plan, args, s) : cudaErrorInvalidValue;

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) few_rows_product(const Arg
   }
   if constexpr (SPLIT > 1) {
     if (rank) return;
-    ptx::barrier_wait(signal, 0);
+    ptx::barrier_wait_cluster(signal, 0);
   } else {
     __syncthreads();
   }

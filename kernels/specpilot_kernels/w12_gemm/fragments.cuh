@@ -25,7 +25,8 @@ struct Arguments {
   const __nv_bfloat16* bias;  // of every column of y, or null
   __nv_bfloat16* y;
   float4* partials;
-  int* flags;
+  uint64_t* flags;
+  uint64_t mark;
   int n, k, m, k_tiles, row_tiles;
   RecordOrder order;
   int each, longer;  // of a stream: records of a block, and how many first blocks have one more

@@ -32,19 +32,19 @@ inline cudaError_t current_device(Device* device) {
   return cudaSuccess;
 }
 
-// Shared memory above 48 KB has to be asked for; `RESIDENT` blocks must fit on a multiprocessor where blocks wait for
+// Shared memory above 48 KB has to be asked for: once, the most of all launches; `RESIDENT` blocks must fit on a multiprocessor where blocks wait for
 // each other.
 template <auto KERNEL, int THREADS, int RESIDENT>
 cudaError_t prepare(const Device& device, int bytes) {
-  static std::atomic<int> ready_bytes[kMostDevices];
-  if (ready_bytes[device.index].load(std::memory_order_acquire) >= bytes) return cudaSuccess;
+  static std::atomic<bool> is_ready[kMostDevices];
+  if (is_ready[device.index].load(std::memory_order_acquire)) return cudaSuccess;
   cudaError_t error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   int resident = 0;
   error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, THREADS, bytes);
   if (error != cudaSuccess) return error;
   if (resident < RESIDENT) return cudaErrorLaunchOutOfResources;
-  ready_bytes[device.index].store(bytes, std::memory_order_release);
+  is_ready[device.index].store(true, std::memory_order_release);
   return cudaSuccess;
 }
 
@@ -97,9 +97,9 @@ cudaError_t ring(const Device& device, Arguments args, int split, cudaStream_t s
   constexpr int kX = N * kRowBytes, kStages = W12_STAGES * (kRecordBytes + kX) / (Format::kBytes + kX);
   using R = Ring<Format, N, kStages, BLOCKS>;
   constexpr auto kKernel = ring_product<Format, N, kStages, BLOCKS, STREAM>;
-  const int bytes = R::bytes(split);
+  const int bytes = R::bytes(split), most_bytes = STREAM ? bytes : R::kBytesAtMost;
   if (split > args.k_tiles) return cudaErrorInvalidValue;
-  if (cudaError_t error = prepare<kKernel, R::kThreads, STREAM ? BLOCKS : 1>(device, bytes); error != cudaSuccess) return error;
+  if (cudaError_t error = prepare<kKernel, R::kThreads, STREAM ? BLOCKS : 1>(device, most_bytes); error != cudaSuccess) return error;
   CUtensorMap map;
   if (cudaError_t error = map_of(args, N, &map); error != cudaSuccess) return error;
   const int blocks = STREAM ? min(device.multiprocessors * BLOCKS, args.row_tiles) : args.row_tiles * split;
@@ -156,14 +156,16 @@ cudaError_t run(int plan, const Arguments& args, cudaStream_t stream) {
   return run<Format, MOST_ROWS>(Kernel(kernel), split, warps, device, args, stream);
 }
 
-// What all forms have. partials has room for 2 * multiprocessors * 64 * 128 numbers, flags for 2 * multiprocessors, all zero.
-inline Arguments product_arguments(const void* records, const void* x, void* y, void* partials, void* flags, int n, int k, int m) {
+// What all forms have. A stream needs room for 2 * multiprocessors * 64 * 128 numbers and 2 * multiprocessors * 8 flags, which hold
+// anything but `mark`.
+inline Arguments product_arguments(const void* records, const void* x, void* y, void* partials, void* flags, uint64_t mark, int n, int k,
+                                   int m) {
   Arguments args{};
   args.records = static_cast<const uint4*>(records);
   args.x = static_cast<const __nv_bfloat16*>(x);
   args.y = static_cast<__nv_bfloat16*>(y);
   args.partials = static_cast<float4*>(partials);
-  args.flags = static_cast<int*>(flags);
+  args.flags = static_cast<uint64_t*>(flags), args.mark = mark;
   args.n = n, args.k = k, args.m = m;
   args.k_tiles = (k + kRecordColumns - 1) / kRecordColumns, args.row_tiles = (n + kRecordRows - 1) / kRecordRows;
   args.order = record_order(args.row_tiles, args.k_tiles);

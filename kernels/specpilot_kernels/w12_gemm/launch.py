@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import secrets
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from specpilot_kernels.device import require_hopper
+from specpilot_kernels.w12.device_order import WARPS
 from specpilot_kernels.w12.layout import RECORD_ROWS
 from specpilot_kernels.w12_gemm.arguments import aligned, check_launch, pointers
 from specpilot_kernels.w12_gemm.plan import Kernel, plan_product
@@ -35,7 +37,7 @@ def launch_product(
         For errors.
     load_function
         Gives the compiled function, which takes what is here in this order: the weight, x, the bias, out, what blocks
-        leave for each other, N, K, M, the plan and the stream.
+        leave for each other and a mark, N, K, M, the plan and the stream.
     bias
         Nothing for a function that takes none.
 
@@ -53,6 +55,7 @@ def launch_product(
         code = load_function()(
             *weight,
             *pointers(operands),
+            secrets.randbits(64) or 1,
             *shape,
             x.shape[0],
             plan.code,
@@ -62,13 +65,14 @@ def launch_product(
 
 
 def _workspace(kernel: Kernel, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """Partial sums and zeroed flags of a stream; other kernels need none.
+    """Partial sums and flags of a stream; other kernels need none.
 
-    Made anew for every launch: kept ones would be shared by all graphs that were captured on one stream, whose replays
-    need not follow each other.
+    Made anew for every launch: kept memory would be shared by all graphs captured on one stream, whose replays need not
+    follow each other. Nothing is written to it before: a flag says that sums are there when it has the mark of the
+    launch, 64 random bits, so that what stood there earlier does not say it.
     """
     if kernel is not Kernel.STREAM:
         return None, None
     num_blocks = 2 * torch.cuda.get_device_properties(device).multi_processor_count
     partials = torch.empty(num_blocks, MOST_ROWS, RECORD_ROWS, dtype=torch.float32, device=device)
-    return partials, torch.zeros(num_blocks, dtype=torch.int32, device=device)
+    return partials, torch.empty(num_blocks, WARPS, dtype=torch.int64, device=device)

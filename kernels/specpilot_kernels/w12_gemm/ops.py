@@ -98,5 +98,5 @@ def _device(index: int) -> SupportedDevice | UnsupportedDevice:
 @functools.cache
 def _function() -> ctypes._NamedFuncPointer:
     function = load_library().specpilot_w12_gemm_sm90
-    function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+    function.argtypes = [ctypes.c_void_p] * 9 + [ctypes.c_uint64] + [ctypes.c_int] * 4 + [ctypes.c_void_p]
     return function

@@ -39,6 +39,18 @@ __device__ __forceinline__ void copy_record(uint32_t to, const uint4* from, uint
                    Format::kBytes / Format::kPieces, barrier);
 }
 
+// A flag of another block's warp says the launch's mark once its sums are there. It may hold anything before; after it has been
+// seen it holds no mark, so that a replay of a graph, which has the same, does not see it too early.
+__device__ __forceinline__ void publish(uint64_t* flag, uint64_t mark) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(mark) : "memory");
+}
+__device__ __forceinline__ void await(uint64_t* flag, uint64_t mark) {
+  uint64_t seen;
+  do asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(seen) : "l"(flag) : "memory");
+  while (seen != mark);
+  *flag = 0;
+}
+
 // Fours of all sources that a block of a cluster gets at most: every rank gets `slots` from each.
 constexpr int kMostRanks = 8;
 __host__ __device__ constexpr int num_slots(int fours, int ranks) { return (fours + ranks - 1) / ranks; }
@@ -61,6 +73,7 @@ struct Ring {
   static constexpr int kMostBytes = (227 * 1024) / BLOCKS - 1024 - 8 * (2 * STAGES + 1);
   static constexpr bool kHasBox = kBytes + 16 * kConsumers * most_slots(kFours) <= kMostBytes;
 
+  static constexpr int kBytesAtMost = kBytes + (kHasBox ? 16 * kConsumers * most_slots(kFours) : 0);
   static int bytes(int ranks) { return kBytes + (kHasBox && ranks > 1 ? 16 * kConsumers * ranks * num_slots(kFours, ranks) : 0); }
 };
 
@@ -234,15 +247,18 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
     bias[0] = bias_of(args, n), bias[1] = bias_of(args, n + 8);
   };
 
+  auto put_all = [&](int tile) {
+    float bias[2];
+    load_bias(tile, bias);
+#pragma unroll
+    for (int t = 0; t < R::kFours; ++t) put_four(tile, t, acc[t], bias);
+  };
+
   if constexpr (!STREAM) {
     run(last, count);
+    if (ranks == 1) return put_all(last);
     float bias[2];
     load_bias(last, bias);
-    if (ranks == 1) {
-#pragma unroll
-      for (int t = 0; t < R::kFours; ++t) put_four(last, t, acc[t], bias);
-      return;
-    }
     // Fours t to block t % ranks, [source][slot][thread] there, which adds them, sources ascending.
     cluster_has_begun();
     if constexpr (!R::kHasBox) ptx::cluster_meet();  // all stages of all blocks have been read
@@ -255,7 +271,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
       send(to, sums_are_here, owner, acc[t]);
       if (++owner == ranks) owner = 0, to += 16 * R::kConsumers;
     }
-    ptx::barrier_wait(sums_are_here, 0);
+    ptx::barrier_wait_cluster(sums_are_here, 0);
     uint32_t at_sums = box + 16 * threadIdx.x;
     for (int t = rank; t < R::kFours; t += ranks, at_sums += 16 * R::kConsumers) {
       float v[kMostRanks][4];
@@ -273,41 +289,35 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
       put_four(last, t, v[0], bias);
     }
   } else {
+    // What waits for another block stands behind the loop: lanes part there, and in a loop with such a place the compiler
+    // keeps no address of the rings in uniform registers.
 #pragma unroll 1
-    for (int tile = last; tile >= first; --tile) {
+    for (int tile = last;; --tile) {
       const int column = tile == first ? first_from : 0, records = tile == last ? length : args.k_tiles - column;
       run(tile, records);
       if (column + records < args.k_tiles) {  // for the next block
         float4* const out = args.partials + int64_t(blockIdx.x) * R::kFours * R::kConsumers + threadIdx.x;
 #pragma unroll
         for (int t = 0; t < R::kFours; ++t) __stcg(out + t * R::kConsumers, make_float4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
-        __threadfence();
         __syncwarp();
-        if (lane == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(args.flags + blockIdx.x) : "memory");
+        if (lane == 0) publish(args.flags + blockIdx.x * R::kWarps + warp, args.mark);
+        if (tile == first) return;
         continue;
       }
-      if (column) {  // of the block before
-        int* const arrived = args.flags + blockIdx.x - 1;
-        if (lane == 0) {
-          int count;
-          do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
-          while (count < R::kWarps);
-          // The last of the warps that have seen them all makes the flag zero again.
-          if (atomicAdd(arrived, 1) == 2 * R::kWarps - 1) *arrived = 0;
-        }
-        __syncwarp();
-        const float4* const sums = args.partials + int64_t(blockIdx.x - 1) * R::kFours * R::kConsumers + threadIdx.x;
-#pragma unroll
-        for (int t = 0; t < R::kFours; ++t) {
-          const float4 v = __ldcg(sums + t * R::kConsumers);
-          acc[t][0] += v.x, acc[t][1] += v.y, acc[t][2] += v.z, acc[t][3] += v.w;
-        }
-      }
-      float bias[2];
-      load_bias(tile, bias);
-#pragma unroll
-      for (int t = 0; t < R::kFours; ++t) put_four(tile, t, acc[t], bias);
+      if (tile == first) break;
+      put_all(tile);
     }
+    if (first_from) {  // of the block before
+      if (lane == 0) await(args.flags + (blockIdx.x - 1) * R::kWarps + warp, args.mark);
+      __syncwarp();
+      const float4* const sums = args.partials + int64_t(blockIdx.x - 1) * R::kFours * R::kConsumers + threadIdx.x;
+#pragma unroll
+      for (int t = 0; t < R::kFours; ++t) {
+        const float4 v = __ldcg(sums + t * R::kConsumers);
+        acc[t][0] += v.x, acc[t][1] += v.y, acc[t][2] += v.z, acc[t][3] += v.w;
+      }
+    }
+    put_all(first);
   }
 }
 

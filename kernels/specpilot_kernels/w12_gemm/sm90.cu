@@ -8,8 +8,8 @@ using namespace w12;
 
 // bias: n numbers, or null. The others as product_arguments and run say. Returns a cudaError_t.
 extern "C" int specpilot_w12_gemm_sm90(const void* records, const void* bases, const void* slots, const void* escapes, const void* x,
-                                       const void* bias, void* y, void* partials, void* flags, int n, int k, int m, int plan, void* stream) {
-  Arguments args = product_arguments(records, x, y, partials, flags, n, k, m);
+                                       const void* bias, void* y, void* partials, void* flags, uint64_t mark, int n, int k, int m, int plan, void* stream) {
+  Arguments args = product_arguments(records, x, y, partials, flags, mark, n, k, m);
   args.bases = static_cast<const uint8_t*>(bases);
   args.slots = static_cast<const uint2*>(slots);
   args.escapes = static_cast<const uint32_t*>(escapes);
