@@ -94,6 +94,9 @@ def test_reference_is_the_product_of_the_decoded_weight() -> None:
         (64, (16384, 5120), Plan(Kernel.SPLIT)),
         (64, (28672, 4096), Plan(Kernel.SPLIT)),
         (64, (34816, 5120), Plan(Kernel.STREAM)),
+        (16, (248320, 5120), Plan(Kernel.STREAM)),
+        (64, (76800, 5120), Plan(Kernel.SPLIT)),
+        (32, (76672, 5120), Plan(Kernel.STREAM)),
         (32, (128, 64), Plan(Kernel.SPLIT)),
     ],
 )
@@ -125,20 +128,23 @@ def test_shapes_for_a_gpu_have_every_kernel() -> None:
         for rows in (8, 16, 32, 48, 64):
             plan = plan_product(rows, shape)
             is_alone = row_tiles * plan.split <= 132 and plan.split <= 2
-            of_ring = plan.split > 2 if rows <= 16 else "alone" if is_alone else plan.split > 1
-            detail = {
-                Kernel.FEW_ROWS: (plan.split, plan.warps),
-                Kernel.SPLIT: of_ring,
-                Kernel.STREAM: row_tiles >= 600 and rows == 32,
-            }
+            of_ring: object = is_alone
+            if rows == 8:
+                of_ring = plan.split > 2
+            elif rows == 16 and is_alone:
+                of_ring = plan.split
+            elif rows == 32 and not is_alone:
+                of_ring = "many" if row_tiles >= 600 else "few"
+            detail = {Kernel.FEW_ROWS: (plan.split, plan.warps), Kernel.SPLIT: of_ring, Kernel.STREAM: None}
             found.add((rows, plan.kernel.name, detail[plan.kernel]))
     few = {(8, (2, 4)), (8, (1, 4)), (8, (1, 6)), (8, (1, 8)), (16, (2, 4)), (16, (1, 6))}
     assert found == {
         *((rows, "FEW_ROWS", detail) for rows, detail in few),
-        *((rows, "SPLIT", is_shared) for rows in (8, 16) for is_shared in (False, True)),
-        *((rows, "SPLIT", detail) for rows in (32, 48, 64) for detail in ("alone", False, True)),
-        *((rows, "STREAM", False) for rows in (8, 16, 32, 48, 64)),
-        (32, "STREAM", True),
+        *((8, "SPLIT", is_shared) for is_shared in (False, True)),
+        *((16, "SPLIT", detail) for detail in (False, 1, 2)),
+        *((32, "SPLIT", detail) for detail in (True, "few", "many")),
+        *((rows, "SPLIT", is_alone) for rows in (48, 64) for is_alone in (False, True)),
+        *((rows, "STREAM", None) for rows in (8, 16, 32, 48, 64)),
     }
 
 
@@ -244,7 +250,7 @@ def test_bias_is_added_before_the_one_rounding(
 
 @needs_hopper
 @pytest.mark.parametrize("rows", [8, 16, 32, 48, 64])
-@pytest.mark.parametrize("shape", [(34816, 1288), (34816, 328), (ABOVE, 328), (5120, 1280)])
+@pytest.mark.parametrize("shape", [(34816, 1288), (34816, 328), (76672, 328), (5120, 1280)])
 def test_no_sum_of_another_launch_is_taken(shape: tuple[int, int], rows: int) -> None:
     """Launches with other rows of x in turns; blocks of all shapes but the last give sums to the next block."""
     assert (plan_product(rows, shape).kernel is Kernel.STREAM) == (shape[0] > 5120)

@@ -17,6 +17,13 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// A thread has read a place that a bulk copy will overwrite. Every reader arrives for itself, behind a fence: copies write through
+// another proxy than threads read.
+__device__ __forceinline__ void barrier_arrive_for_copy(uint32_t barrier) {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  barrier_arrive(barrier);
+}
+
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }

@@ -76,7 +76,6 @@ __device__ __forceinline__ void patch(uint32_t (&a)[2][4], uint2 slot, const uin
   const uint4 first = ptx::read16(even + 16 * lane), second = ptx::read16(odd + 16 * lane);
   a[0][0] = first.x, a[0][1] = first.y, a[0][2] = first.z, a[0][3] = first.w;
   a[1][0] = second.x, a[1][1] = second.y, a[1][2] = second.z, a[1][3] = second.w;
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the next copy overwrites what was stored here
 }
 
 // Two steps of one stage: fragments of x are read once for all rows of W.
@@ -138,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
     }
   };
   if (threadIdx.x == kConsumers) {
-    for (int i = 0; i < 2 * STAGES; ++i) ptx::barrier_init(full + 8 * i, i < STAGES ? 1 : kWarps);
+    for (int i = 0; i < 2 * STAGES; ++i) ptx::barrier_init(full + 8 * i, i < STAGES ? 1 : kConsumers);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     for (int stage = 0; stage < min(STAGES, end - begin); ++stage) copy(begin + stage, stage);
   }
@@ -180,8 +179,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
       const uint32_t words_at = at + offset + Format::kWarpBytes * first;
       half_stage<0, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, lane);
       half_stage<1, Format, N>(sums, words, rows, found, at + S::kRecords, words_at, args, lane);
-      __syncwarp();
-      if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
+      ptx::barrier_arrive_for_copy(empty + 8 * stage);
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
   }

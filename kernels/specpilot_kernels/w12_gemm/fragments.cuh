@@ -161,8 +161,9 @@ __device__ __forceinline__ void send(uint32_t to, uint32_t barrier, int rank, co
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%3,%4,%5,%6}, [signal];\n}" ::"r"(to), "r"(barrier),
       "r"(rank), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
 }
-// Begins to wait until all blocks of the cluster have made their barriers (and ends it).
-__device__ __forceinline__ void cluster_begins() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// Begins to wait until all blocks of the cluster have made their barriers (and ends it). Relaxed: who makes a barrier has a fence
+// for it, and a releasing arrival would wait for all loads on their way.
+__device__ __forceinline__ void cluster_begins() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_has_begun() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 }  // namespace w12

@@ -9,7 +9,7 @@
 namespace w12 {
 
 constexpr int kMostDevices = 64;
-constexpr int kManyRowTiles = 600;  // from here on a stream's ring has another stage
+constexpr int kManyRowTiles = 600;  // as in plan.py
 enum Kernel { kFewRows, kSplit, kStream };  // specpilot_kernels/w12_gemm/plan.py
 
 // What is asked once for a device, and for each kernel on it.
@@ -32,8 +32,8 @@ inline cudaError_t current_device(Device* device) {
   return cudaSuccess;
 }
 
-// Shared memory above 48 KB has to be asked for: once, the most of all launches; `RESIDENT` blocks must fit on a multiprocessor where blocks wait for
-// each other.
+// Shared memory above 48 KB has to be asked for: once, the most of all launches; `RESIDENT` blocks must fit on a
+// multiprocessor where blocks wait for each other.
 template <auto KERNEL, int THREADS, int RESIDENT>
 cudaError_t prepare(const Device& device, int bytes) {
   static std::atomic<bool> is_ready[kMostDevices];
@@ -122,10 +122,13 @@ cudaError_t run(Kernel kernel, int split, int warps, const Device& d, const Argu
   }
   if (kernel == kSplit) {
     if (args.m <= 8) return split > 2 ? ring<Format, 8, 3, 3>(d, args, split, s) : ring<Format, 8, 5, 2>(d, args, split, s);
-    if (args.m <= 16) return split > 2 ? ring<Format, 16, 3, 3>(d, args, split, s) : ring<Format, 16, 5, 2>(d, args, split, s);
+    if (args.m <= 16) {
+      if (is_alone) return split > 1 ? ring<Format, 16, 6, 1>(d, args, split, s) : ring<Format, 16, 5, 2>(d, args, 1, s);
+      return ring<Format, 16, 3, 3>(d, args, split, s);
+    }
     if (args.m <= 32) {
       if (is_alone) return ring<Format, 32, 6, 1>(d, args, split, s);
-      return split > 1 ? ring<Format, 32, 4, 2>(d, args, split, s) : ring<Format, 32, 5, 2>(d, args, 1, s);
+      return args.row_tiles < kManyRowTiles ? ring<Format, 32, 4, 2>(d, args, split, s) : ring<Format, 32, 5, 2>(d, args, 1, s);
     }
     if constexpr (MOST_ROWS > 32) {
       if (is_alone) return args.m <= 48 ? ring<Format, 48, 6, 1>(d, args, split, s) : ring<Format, 64, 6, 1>(d, args, split, s);
@@ -133,9 +136,8 @@ cudaError_t run(Kernel kernel, int split, int warps, const Device& d, const Argu
     }
   } else {
     if (args.m <= 8) return ring<Format, 8, 4, 2, true>(d, args, 1, s);
-    if (args.m <= 16) return ring<Format, 16, 4, 2, true>(d, args, 1, s);
-    if (args.m <= 32)
-      return args.row_tiles < kManyRowTiles ? ring<Format, 32, 4, 2, true>(d, args, 1, s) : ring<Format, 32, 5, 2, true>(d, args, 1, s);
+    if (args.m <= 16) return ring<Format, 16, 3, 2, true>(d, args, 1, s);
+    if (args.m <= 32) return ring<Format, 32, 4, 2, true>(d, args, 1, s);
     if constexpr (MOST_ROWS > 32)
       return args.m <= 48 ? ring<Format, 48, 4, 2, true>(d, args, 1, s) : ring<Format, 64, 4, 2, true>(d, args, 1, s);
   }

@@ -17,6 +17,9 @@ _CLUSTERS_AT_ONCE = {2: 132, 3: 79, 4: 62, 5: 47, 6: 39, 7: 32, 8: 30}
 group of multiprocessors."""
 _BLOCKS_BY_WARPS = {4: 6, 6: 4, 8: 3}
 """Blocks of few rows on a multiprocessor."""
+_MANY_ROW_TILES = 600
+"""From here on, above 16 rows, blocks that the hardware hands out, one a row tile, are faster than streams: they even
+out that multiprocessors differ."""
 
 
 class Kernel(IntEnum):
@@ -54,7 +57,7 @@ def plan_product(num_rows: int, shape: tuple[int, int]) -> Plan:
         plan = _few_rows(num_rows <= 8, row_tiles)
         if plan is not None:
             return plan
-    if row_tiles > 2 * _MULTIPROCESSORS:
+    if row_tiles > 2 * _MULTIPROCESSORS and (num_rows <= 16 or row_tiles < _MANY_ROW_TILES):
         return Plan(Kernel.STREAM)
     return Plan(Kernel.SPLIT, min(column_tiles, _split(num_rows <= 16, row_tiles)))
 

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(288) w12_read_ring(const uint4* records, int64
   const uint32_t ring = shared_address(shared), full = shared_address(barriers), empty = full + 8 * STAGES;
   const int64_t begin = num_records * blockIdx.x / gridDim.x;
   const int count = int(num_records * (blockIdx.x + 1) / gridDim.x - begin), lane = threadIdx.x & 31;
-  start_barriers<STAGES>(full, kRecordWarps, 288, threadIdx.x >= 256);
+  start_barriers<STAGES>(full, 32 * kRecordWarps, 288, threadIdx.x >= 256);
   uint32_t seen = 0;
   for (int i = 0, stage = 0, parity = 0; i < count; ++i) {
     const uint32_t at = ring + stage * kRecordBytes;
@@ -50,8 +50,7 @@ __global__ void __launch_bounds__(288) w12_read_ring(const uint4* records, int64
         const uint4 v = ptx::read16(at + plane * 4 * kPlaneWords + 16 * threadIdx.x);
         seen ^= v.x ^ v.y ^ v.z ^ v.w;
       }
-      __syncwarp();
-      if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
+      ptx::barrier_arrive_for_copy(empty + 8 * stage);
     }
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }

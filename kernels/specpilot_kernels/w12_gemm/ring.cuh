@@ -16,7 +16,7 @@
 namespace w12 {
 
 // The copying warp makes the barriers and goes on at once; the others wait for that. Full barriers count its one arrival,
-// empty ones an arrival of every warp that multiplies.
+// empty ones an arrival of every thread that multiplies.
 template <int STAGES>
 __device__ __forceinline__ void start_barriers(uint32_t full, int num_consumers, int num_threads, bool is_copying) {
   if (is_copying) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
     first = last, from = rank, count = length = (args.k_tiles - rank + ranks - 1) / ranks;
   }
 
-  start_barriers<STAGES>(full, R::kWarps, R::kThreads, warp == R::kWarps);
+  start_barriers<STAGES>(full, R::kConsumers, R::kThreads, warp == R::kWarps);
   if constexpr (!STREAM) {
     if (ranks > 1) {
       if (threadIdx.x == 0) {
@@ -123,6 +123,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
     auto next_stage = [&] {
       if (++stage == STAGES) stage = 0, parity ^= 1;
     };
+#pragma unroll 1
     for (int i = 0; i < count; ++i) {
       ptx::barrier_wait(empty + 8 * stage, parity);
       const uint32_t at = ring + stage * R::kStage, barrier = full + 8 * stage;
@@ -201,8 +202,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
             ptx::warp_product(acc[t], a[2 * half], numbers[0], numbers[1]);
             ptx::warp_product(odd_sums[t], a[2 * half + 1], numbers[2], numbers[3]);
           }
-        __syncwarp();
-        if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
+        ptx::barrier_arrive_for_copy(empty + 8 * stage);
       } else {
         product_fence();
         const uint64_t numbers = describe(x);
@@ -210,8 +210,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
         for (int s = 0; s < 4; ++s) GroupProduct<N>::run(acc, a[s], numbers + 2 * s);
         product_commit();
         product_wait<1>();  // the record before is done: its stage is free, and so are its registers
-        __syncwarp();         // all lanes have read theirs
-        if (i && lane == 0) ptx::barrier_arrive(behind);
+        if (i) ptx::barrier_arrive_for_copy(behind);
         behind = empty + 8 * stage;
       }
       next_stage();
@@ -231,8 +230,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
         one(i + 1, odd);
       }
       product_wait<0>();
-      __syncwarp();
-      if (records && lane == 0) ptx::barrier_arrive(behind);
+      if (records) ptx::barrier_arrive_for_copy(behind);
     }
     done += records;
   };
