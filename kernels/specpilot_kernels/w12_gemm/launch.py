@@ -50,12 +50,12 @@ def launch_product(
     x = aligned(x)
     shape = out.shape[1], x.shape[1]
     plan = plan_product(x.shape[0], shape)
-    operands = (x, *bias, out, *_workspace(plan.kernel, x.device))
+    partials, flags, mark = _workspace(plan.kernel, x.device)
     with torch.cuda.device(x.device):
         code = load_function()(
             *weight,
-            *pointers(operands),
-            secrets.randbits(64) or 1,
+            *pointers((x, *bias, out, partials, flags)),
+            mark,
             *shape,
             x.shape[0],
             plan.code,
@@ -64,15 +64,16 @@ def launch_product(
     check_launch(code, name, x, shape[0])
 
 
-def _workspace(kernel: Kernel, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """Partial sums and flags of a stream; other kernels need none.
+def _workspace(kernel: Kernel, device: torch.device) -> tuple[Tensor | None, Tensor | None, int]:
+    """Partial sums and flags of a stream, and the mark of the launch; other kernels need none.
 
     Made anew for every launch: kept memory would be shared by all graphs captured on one stream, whose replays need not
     follow each other. Nothing is written to it before: a flag says that sums are there when it has the mark of the
     launch, 64 random bits, so that what stood there earlier does not say it.
     """
     if kernel is not Kernel.STREAM:
-        return None, None
+        return None, None, 0
     num_blocks = 2 * torch.cuda.get_device_properties(device).multi_processor_count
     partials = torch.empty(num_blocks, MOST_ROWS, RECORD_ROWS, dtype=torch.float32, device=device)
-    return partials, torch.empty(num_blocks, WARPS, dtype=torch.int64, device=device)
+    flags = torch.empty(num_blocks, WARPS, dtype=torch.int64, device=device)
+    return partials, flags, secrets.randbits(64) or 1

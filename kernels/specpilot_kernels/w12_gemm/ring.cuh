@@ -1,7 +1,7 @@
 // More rows of x, and the largest matrices: one warp fills a ring in shared memory with bulk copies (the records of a
 // row tile and the columns of x that belong to them, by a tensor map), the others, 16 rows of W each, decode and multiply:
 // with mma.sync up to 16 rows of x, above by wgmma with the weights as register operand. Who multiplies waits for the
-// copies and for nothing else.
+// copies, and at the end for other blocks' sums.
 //
 // Two ways to share records out:
 // - Split: the blocks of a cluster take turns at the records of one row tile; every block adds a part of the sums.
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(Ring<Format, N, STAGES, BLOCKS>::kThreads, BLO
         for (int t = 0; t < R::kFours; ++t) __stcg(out + t * R::kConsumers, make_float4(acc[t][0], acc[t][1], acc[t][2], acc[t][3]));
         __syncwarp();
         if (lane == 0) publish(args.flags + blockIdx.x * R::kWarps + warp, args.mark);
-        if (tile == first) return;
+        if (tile == first) return;  // never: a block has as many records as a row tile at least, so it ends another one
         continue;
       }
       if (tile == first) break;
