@@ -16,6 +16,7 @@ from specpilot_kernels.w12.cuda import DeviceW12, encode_on_device
 from specpilot_kernels.w12.layout import MASKS, num_records, slot_of
 from specpilot_kernels.w12_gemm import MAX_ROWS, Kernel, Plan, plan_product, w12_gemm, w12_gemm_reference
 from specpilot_kernels.w12_gemm.sm120 import w12_gemm_sm120
+from tests.kernels import sanitize
 from tests.kernels.host_build import build_for_host
 from tests.kernels.w12_cases import ABOVE, FEW_AND_MANY, draw, needs_hopper, one_hot, weight_through
 
@@ -120,32 +121,48 @@ EVERY_KERNEL = [
 ]
 
 
+FEW = {(8, (2, 4)), (8, (1, 4)), (8, (1, 6)), (8, (1, 8)), (16, (2, 4)), (16, (1, 6))}
+ALL_KERNELS = {
+    *((rows, "FEW_ROWS", detail) for rows, detail in FEW),
+    *((8, "SPLIT", is_shared) for is_shared in (False, True)),
+    *((16, "SPLIT", detail) for detail in (False, 1, 2)),
+    *((32, "SPLIT", detail) for detail in (True, "few", "many")),
+    *((rows, "SPLIT", is_alone) for rows in (48, 64) for is_alone in (False, True)),
+    *((rows, "STREAM", None) for rows in (8, 16, 32, 48, 64)),
+}
+
+
+def kernel_of(rows: int, shape: tuple[int, int]) -> tuple[int, str, object]:
+    """As ``launch.cuh`` tells kernels apart."""
+    plan, row_tiles = plan_product(rows, shape), num_records(shape)[0]
+    is_alone = row_tiles * plan.split <= 132 and plan.split <= 2
+    of_ring: object = is_alone
+    if rows == 8:
+        of_ring = plan.split > 2
+    elif rows == 16 and is_alone:
+        of_ring = plan.split
+    elif rows == 32 and not is_alone:
+        of_ring = "many" if row_tiles >= 600 else "few"
+    detail = {Kernel.FEW_ROWS: (plan.split, plan.warps), Kernel.SPLIT: of_ring, Kernel.STREAM: None}
+    return rows, plan.kernel.name, detail[plan.kernel]
+
+
 def test_shapes_for_a_gpu_have_every_kernel() -> None:
-    """As ``launch.cuh`` tells them apart."""
-    found = set()
-    for shape in EVERY_KERNEL:
-        row_tiles = num_records(shape)[0]
-        for rows in (8, 16, 32, 48, 64):
+    assert {kernel_of(rows, shape) for shape in EVERY_KERNEL for rows in (8, 16, 32, 48, 64)} == ALL_KERNELS
+
+
+def test_the_sanitizer_sees_every_kernel_and_every_ring_go_round() -> None:
+    """No ring has more than ten stages, those of INT6 among them."""
+    assert {kernel_of(rows, shape) for shape in sanitize.SHAPES for rows in sanitize.ROWS} == ALL_KERNELS
+    round_again = set()
+    for shape in sanitize.SHAPES:
+        row_tiles, column_tiles = num_records(shape)
+        for rows in sanitize.ROWS:
             plan = plan_product(rows, shape)
-            is_alone = row_tiles * plan.split <= 132 and plan.split <= 2
-            of_ring: object = is_alone
-            if rows == 8:
-                of_ring = plan.split > 2
-            elif rows == 16 and is_alone:
-                of_ring = plan.split
-            elif rows == 32 and not is_alone:
-                of_ring = "many" if row_tiles >= 600 else "few"
-            detail = {Kernel.FEW_ROWS: (plan.split, plan.warps), Kernel.SPLIT: of_ring, Kernel.STREAM: None}
-            found.add((rows, plan.kernel.name, detail[plan.kernel]))
-    few = {(8, (2, 4)), (8, (1, 4)), (8, (1, 6)), (8, (1, 8)), (16, (2, 4)), (16, (1, 6))}
-    assert found == {
-        *((rows, "FEW_ROWS", detail) for rows, detail in few),
-        *((8, "SPLIT", is_shared) for is_shared in (False, True)),
-        *((16, "SPLIT", detail) for detail in (False, 1, 2)),
-        *((32, "SPLIT", detail) for detail in (True, "few", "many")),
-        *((rows, "SPLIT", is_alone) for rows in (48, 64) for is_alone in (False, True)),
-        *((rows, "STREAM", None) for rows in (8, 16, 32, 48, 64)),
-    }
+            blocks = 264 if plan.kernel is Kernel.STREAM else row_tiles * plan.split
+            if row_tiles * column_tiles > 10 * blocks:
+                round_again.add(kernel_of(rows, shape))
+    assert round_again >= {kernel for kernel in ALL_KERNELS if kernel[1] != "FEW_ROWS"}
 
 
 def test_rows_of_one_class_have_one_plan() -> None:
