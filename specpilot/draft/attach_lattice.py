@@ -17,7 +17,10 @@ def attach_chain_to_lattice(lattice: Lattice, token_ids: Sequence[int], logprobs
 
     The chain runs along known candidates as long as they carry its tokens; such an edge gets the larger of both
     log-probabilities. From the first other token on it has the new column to itself: nothing but the chain leads there,
-    and nothing but the chain leads on.
+    and nothing but the chain leads on. A lattice knows of a candidate's past its parent alone, so what the chain says
+    of a known candidate holds for all paths that come to it: with 47-30 and 3-30 known, 47-30-0 brings 3-30-0 too.
+    Kept, as it costs nothing: without such paths tau was 1% lower to 0.2% higher (measured, DFlash2 and DSpark with the
+    suffix chain, best-first trees of 16 and 32 rows).
 
     Parameters
     ----------

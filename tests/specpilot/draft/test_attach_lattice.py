@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -38,18 +38,44 @@ def all_paths(lattice: Lattice) -> dict[tuple[int, ...], float]:
     return found
 
 
+def continues_a_known_path(path: tuple[int, ...], chain: list[int], known: set[tuple[int, ...]]) -> bool:
+    """With the chain's tokens, from a candidate on that is the chain's, too."""
+    return any(
+        path[:size] in known
+        and path[size - 1] == chain[size - 1]
+        and [*path[size:]] == chain[size : len(path)]
+        for size in range(1, len(path))
+    )
+
+
+def has_an_edge_of(chain: list[int], path: tuple[int, ...]) -> bool:
+    edges, of_chain = ([(None, *tokens)[t : t + 2] for t in range(len(tokens))] for tokens in (path, chain))
+    return any(mine == other for mine, other in zip(edges, of_chain, strict=False))
+
+
 @given(lattices(max_depth=3, max_width=4), CHAINS)
+@example(Lattice(torch.tensor([[47, 3], [30, 39]]), torch.zeros(2, 2, 2)), [47, 30, 0])
+@example(Lattice(torch.tensor([[47, 3], [30, 39], [0, 1]]), torch.zeros(3, 2, 2)), [47, 30, 0])
 def test_the_joined_lattice_has_the_paths_of_both(lattice: Lattice, chain: list[int]) -> None:
     joined = attach_chain_to_lattice(lattice, chain, [-0.25] * len(chain))
     before, after = all_paths(lattice), all_paths(joined)
     prefixes = {tuple(chain[:size]) for size in range(1, len(chain) + 1)}
-    assert set(after) == set(before) | prefixes
+    assert set(after) >= set(before) | prefixes
+    for path in set(after) - set(before) - prefixes:
+        assert continues_a_known_path(path, chain, set(before))
     for path, total in before.items():
         assert after[path] >= total - 1e-5
-        if not set(path[:1]) & set(chain[:1]):
+        if not has_an_edge_of(chain, path):
             assert after[path] == pytest.approx(total, abs=1e-5)
     for path in prefixes:
         assert after[path] >= -0.25 * len(path) - 1e-5
+
+
+def test_what_a_chain_says_of_a_candidate_holds_for_all_paths_to_it() -> None:
+    lattice = Lattice(torch.tensor([[47, 3], [30, 39]]), torch.zeros(2, 2, 2))
+    after = all_paths(attach_chain_to_lattice(lattice, [47, 30, 0], [-0.25] * 3))
+    assert set(after) == {*all_paths(lattice), (47, 30, 0), (3, 30, 0)}
+    assert after[3, 30, 0] == pytest.approx(2 * math.log(0.5) - 0.25)
 
 
 @given(lattices(max_depth=4, max_width=4), CHAINS, st.integers(1, 20))
