@@ -122,6 +122,7 @@ def test_a_day_at_the_console(
         visit.write("Reason", "after the switch")
         visit.write("Options, as a JSON object", '{"steps": 2000, "pause_s": 0.01}')
         visit.press("Start an audit")
+        visit.sees("is queued.")  # and chosen: the progress may be there before
         visit.page.get_by_role("progressbar").filter(visible=True).wait_for()
         visit.sees("step ")
         visit.page.screenshot(path=tmp_path / "audit.png")
